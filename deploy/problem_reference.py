@@ -110,6 +110,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/wipes/refusals.py",
         "wait until the allocation is released; of one that is, ask the operator, whose record says how it was cleaned up",
     ),
+    "topology_changed": (
+        "orchestrator/nodes/refusals.py",
+        "read the topology again; approve `digest` if it is what the node should be, with a new key",
+    ),
+    "topology_misfit": (
+        "orchestrator/nodes/refusals.py",
+        "repair the node, or register it again with as many slots as it has GPUs",
+    ),
     "maintenance_conflict": (
         "orchestrator/maintenance/rules.py",
         "end or move what `conflicts` names, choose another time, or let the window notify allocations",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 
@@ -83,6 +83,7 @@ class Agent:
         self._heartbeat_answered_at: datetime | None = None
         self._last_held: list[UUID] = []
         self._beating = asyncio.Lock()
+        self._run_id = uuid4()
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises AgentProblem with one sentence that names the reason."""
@@ -276,6 +277,7 @@ class Agent:
             journal_entries=self._journal.entries,
             key_set_serial=self._key_sets.serial,
             key_set_refusal=self._key_sets.refusal,
+            agent_run=self._run_id,
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
         self._heartbeat_answered_at = answer.server_time

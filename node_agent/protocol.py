@@ -294,7 +294,10 @@ class HeldInventory(Wire):
 
 
 class Heartbeat(Wire):
-    """Body of `POST /node/v1/heartbeat`: the agent's state and the allocations that the node holds."""
+    """Body of `POST /node/v1/heartbeat`: the agent's state and the allocations that the node holds.
+
+    `agent_run` is drawn at the agent's start: after another one the node is discovered again.
+    """
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
@@ -303,6 +306,7 @@ class Heartbeat(Wire):
     journal_entries: Whole = 0
     key_set_serial: Whole | None = None
     key_set_refusal: Annotated[str, Field(max_length=32, pattern=r"^[a-z_]+$")] | None = None
+    agent_run: UUID | None = None
 
 
 class HeartbeatAnswer(FromServer):

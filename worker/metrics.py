@@ -74,6 +74,9 @@ MAINTENANCE_PLANNED = Gauge(
 )
 ORPHANS = Gauge("berth_node_orphans", "Orphans on nodes, by state", ["state"])
 ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this process found")
+NODE_TOPOLOGIES = Gauge(
+    "berth_node_topologies", "Nodes whose topology is unapproved, drifted, or whose last discovery failed", ["state"]
+)
 ALLOCATIONS_MISSING = Gauge(
     "berth_allocations_missing", "Active allocations that are missing from their node's inventory"
 )

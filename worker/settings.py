@@ -101,6 +101,9 @@ class Settings(TemporalSettings):
     )
     rescue_seconds: float = Field(15.0, ge=0, description="how often such waits are checked with Temporal")
     reconcile_seconds: float = Field(15.0, ge=0, description="how often inventories of nodes are compared with claims")
+    topology_discover_seconds: float = Field(
+        86_400.0, ge=60, description="longest time between two discoveries of a node"
+    )
     reconcile_nodes_max: int = Field(500, ge=1, le=10_000, description="nodes compared in one round")
     missing_inventories_min: int = Field(
         3,

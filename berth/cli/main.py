@@ -30,7 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import maintenance
+from berth.cli.fleet import maintenance, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -64,6 +64,8 @@ app.add_typer(nodes.app, name="node")
 command(nodes.app, "orphans")(orphans.list_orphans)
 command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)
+command(nodes.app, "topology")(topologies.show_topology)
+command(nodes.app, "approve")(topologies.approve)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

@@ -146,6 +146,7 @@ from berth.client.reservation_models import (
 from berth.client.retention_errors import Archived, AuditTruncated
 from berth.client.sync_client import Client
 from berth.client.tenant_errors import LastAdminKey, QuotaExceeded, TenantDeleted, TenantInUse
+from berth.client.topologies import NodeTopology, TopologyChanged, TopologyDifference, TopologyMisfit
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
     WebhookBusy,
@@ -225,6 +226,7 @@ __all__ = [
     "NewApiKey",
     "Node",
     "NodeInUse",
+    "NodeTopology",
     "NotFound",
     "NotificationSubscription",
     "OfferedImage",
@@ -283,6 +285,9 @@ __all__ = [
     "TooManyCertificates",
     "TooManyFailures",
     "TooManyMessages",
+    "TopologyChanged",
+    "TopologyDifference",
+    "TopologyMisfit",
     "TtlOutOfRange",
     "Unauthenticated",
     "Unavailable",

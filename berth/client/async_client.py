@@ -29,6 +29,7 @@ from berth.client.calls import (
     retention,
     subscriptions,
     tenants,
+    topologies,
     usage,
     webhooks,
 )
@@ -375,6 +376,8 @@ class AsyncClient:
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)
     destroy_orphan = _now(orphans.destroy_orphan)
+    get_node_topology = _now(topologies.get_node_topology)
+    approve_node = _now(topologies.approve_node)
     force_release = _now(administration.force_release)
     force_cleanup = _now(administration.force_cleanup)
     retire_node = _now(administration.retire_node)

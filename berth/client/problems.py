@@ -11,6 +11,7 @@ import berth.client.log_errors
 import berth.client.maintenance
 import berth.client.retention_errors
 import berth.client.tenant_errors
+import berth.client.topologies
 import berth.client.waiting_errors
 import berth.client.webhook_errors
 import berth.client.wipe_certificates  # noqa: F401 - so that their names are among those below

@@ -1,1 +1,1 @@
-"""Discovery of what a node is made of: sysfs and NVML, each read in a process of its own."""
+"""Discovery of what a node is made of: sysfs and NVML, each read in a separate process."""

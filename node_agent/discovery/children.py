@@ -1,4 +1,4 @@
-"""Runs one part of discovery in a process of its own, for a bounded time, and reads a bounded answer."""
+"""Runs one part of discovery in a separate process, for a bounded time, and reads a bounded answer."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def _disk(tree: Tree, name: str) -> Disk:
     numa_node = tree.number(f"{disk}/device/numa_node")
     return Disk(
         name=name,
-        model=tree.text(f"{disk}/device/model"),
-        serial=tree.text(f"{disk}/device/serial") or tree.text(f"{disk}/serial"),
+        model=tree.line(f"{disk}/device/model"),
+        serial=tree.line(f"{disk}/device/serial") or tree.line(f"{disk}/serial"),
         size_bytes=sectors * _SECTOR_BYTES if sectors is not None else None,
         rotational=bool(rotational) if rotational is not None else None,
         # A namespace of NVMe lies below its controller, which lies below the PCI device.

@@ -1,6 +1,6 @@
 """Reads sysfs and prints a topology: `python -m node_agent.discovery.hardware DRIVER ROOT`.
 
-A process of its own, because a read of sysfs can block for as long as a device does not answer its driver.
+A separate process, because a read of sysfs can block for as long as a device does not answer its driver.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ _TPM = "sys/class/tpm/tpm0"
 def firmware(tree: Tree) -> Firmware:
     """Vendor, product, serial and BIOS of the machine. The serial is readable by root alone."""
     return Firmware(
-        vendor=tree.text(f"{_DMI}/sys_vendor"),
-        product=tree.text(f"{_DMI}/product_name"),
-        serial=tree.text(f"{_DMI}/product_serial"),
-        bios_vendor=tree.text(f"{_DMI}/bios_vendor"),
-        bios_version=tree.text(f"{_DMI}/bios_version"),
-        bios_date=tree.text(f"{_DMI}/bios_date"),
+        vendor=tree.line(f"{_DMI}/sys_vendor"),
+        product=tree.line(f"{_DMI}/product_name"),
+        serial=tree.line(f"{_DMI}/product_serial"),
+        bios_vendor=tree.line(f"{_DMI}/bios_vendor"),
+        bios_version=tree.line(f"{_DMI}/bios_version"),
+        bios_date=tree.line(f"{_DMI}/bios_date"),
         boot_mode=("uefi" if tree.has("sys/firmware/efi") else "bios") if tree.has("sys/firmware") else None,
-        kernel=tree.text("proc/sys/kernel/osrelease"),
+        kernel=tree.line("proc/sys/kernel/osrelease"),
     )
 
 
@@ -28,5 +28,5 @@ def trusted_module(tree: Tree) -> TrustedModule | None:
     if not tree.has(_TPM):
         return None
     return TrustedModule(
-        version=tree.number(f"{_TPM}/tpm_version_major"), description=tree.text(f"{_TPM}/device/description")
+        version=tree.number(f"{_TPM}/tpm_version_major"), description=tree.line(f"{_TPM}/device/description")
     )

@@ -13,7 +13,7 @@ _SPEED_MAX = 10_000_000
 
 
 def nics(tree: Tree) -> list[Nic] | None:
-    """Interfaces with a device of their own, by address and name; virtual functions, bridges and taps are left out."""
+    """Interfaces with a device, by address and name; virtual functions, bridges and taps are left out."""
     names = tree.names(_NET)
     if names is None:
         return None
@@ -29,8 +29,8 @@ def nics(tree: Tree) -> list[Nic] | None:
 
 def _nic(tree: Tree, name: str) -> Nic:
     port = f"{_NET}/{name}"
-    mac = (tree.text(f"{port}/address") or "").lower()
-    state = tree.text(f"{port}/operstate")
+    mac = (tree.line(f"{port}/address") or "").lower()
+    state = tree.line(f"{port}/operstate")
     is_up = {"up": True, "down": False, "lowerlayerdown": False, "notpresent": False}.get(state or "")
     return Nic(
         name=name,

@@ -1,6 +1,6 @@
 """Asks NVML for its GPUs and prints a report: `python -m node_agent.discovery.nvml`.
 
-A process of its own: a call into the library may hang for ever or end its process, and neither may reach the agent.
+A separate process: a call into the library may hang for ever or end its process, and neither may reach the agent.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def numa_nodes(tree: Tree) -> list[NumaNode] | None:
     return [
         NumaNode(
             number=number,
-            processors=tree.text(f"{_NODES}/node{number}/cpulist"),
+            processors=tree.line(f"{_NODES}/node{number}/cpulist"),
             memory_bytes=_total(tree, f"{_NODES}/node{number}/meminfo"),
         )
         for number in numbers[:NUMA_NODES_MAX]

@@ -71,7 +71,7 @@ class Tree:
             return None
         return data
 
-    def text(self, path: str, length_max: int = TEXT_MAX) -> str | None:
+    def line(self, path: str, length_max: int = TEXT_MAX) -> str | None:
         """The printable content of a file, cut at `length_max`; None if there is none."""
         data = self.raw(path)
         if data is None:
@@ -82,7 +82,7 @@ class Tree:
 
     def number(self, path: str, most: int = INDEX_MAX) -> int | None:
         """The whole number in a file, decimal or 0x; None if it is absent or negative, which sysfs writes for "none"."""
-        text = self.text(path)
+        text = self.line(path)
         if text is None:
             return None
         try:

@@ -93,7 +93,7 @@ class Gpu(Wire):
 
 
 class Nic(Wire):
-    """A network port of the machine; interfaces without a device of their own are left out."""
+    """A network port of the machine; interfaces without a device are left out."""
 
     name: Name
     address: PciAddress | None = None
@@ -160,7 +160,7 @@ class Topology(Wire):
     gaps: Annotated[list[Gap], Field(max_length=GAPS_MAX)] = Field(default_factory=list)
 
     def canonical(self) -> bytes:
-        """The JSON of which `digest` is taken: members sorted, absent fields left out, no white space."""
+        """The JSON that `digest` hashes: members sorted, absent fields left out, no white space."""
         content = self.model_dump(mode="json", exclude_none=True)
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 

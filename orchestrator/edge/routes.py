@@ -25,6 +25,7 @@ from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
 from orchestrator.nodes import endpoints as nodes
+from orchestrator.nodes.topology import endpoints as topologies
 from orchestrator.notifications import endpoints as notifications
 from orchestrator.operations import endpoints as operations
 from orchestrator.placement import endpoints as availability
@@ -58,6 +59,7 @@ PUBLIC = {
         nodes.router,
         resources.admin_router,
         orphan_endpoints.router,
+        topologies.router,
         allocations.admin_router,
         approvals.router,
         maintenance.router,

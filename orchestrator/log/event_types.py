@@ -274,6 +274,17 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.NODE_ORPHAN_DESTROYED: EventKind(
         _O, "an orphan was destroyed", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
     ),
+    EventType.NODE_TOPOLOGY_APPROVED: EventKind(
+        _O, "the topology of a node was approved, by an operator or because it equals what was declared",
+        {**_NODE, "digest": TEXT, "approved_by": TEXT},
+    ),
+    EventType.NODE_TOPOLOGY_DRIFTED: EventKind(
+        _O, "a node differs from its approved topology; `slots` are out of service",
+        {**_NODE, "digest": TEXT, "slots": SLOTS, "differences": {"type": "array", "items": OBJECT}},
+    ),
+    EventType.NODE_TOPOLOGY_RESTORED: EventKind(
+        _O, "nothing of a node differs any more; its slots serve again", {**_NODE, "digest": TEXT}
+    ),
     EventType.TENANT_DELETED: EventKind(
         _O, "an operator deleted a tenant that held nothing; counts of what was revoked and removed with it",
         {

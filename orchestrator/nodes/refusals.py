@@ -14,6 +14,23 @@ class DriverRefused(Problem):
     status, code, title = 409, "driver_refused", "Driver refused"
 
 
+class TopologyChanged(Problem):
+    """Another topology was found since; `digest` is that of the newest."""
+
+    status, code, title, business = 409, "topology_changed", "Topology changed", True
+
+    @classmethod
+    def to(cls, digest: str | None) -> TopologyChanged:
+        """The refusal for a digest that is not the one found last."""
+        return cls("this is not the topology that was found last; read it again and approve that one", digest=digest)
+
+
+class TopologyMisfit(Problem):
+    """The topology found is not that of the node's slots."""
+
+    status, code, title, business = 409, "topology_misfit", "Topology does not fit", True
+
+
 class AttestationReason(StrEnum):
     """Why the answer of a TPM is refused."""
 

@@ -1,4 +1,4 @@
-"""Tables of the fleet: pools, nodes with their slots and certificates, orphans and absences.
+"""Tables of the fleet: pools, nodes with their slots and certificates, orphans, absences and topologies.
 
 Created by migrations/schema/nodes.sql, which explains columns and indexes; a test keeps both equal.
 """
@@ -81,6 +81,7 @@ nodes = Table(
     Column("driver", Text),
     Column("key_set_serial", BigInteger),
     Column("key_set_refusal", Text),
+    Column("agent_run", Uuid),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
     CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),
     CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
@@ -275,4 +276,36 @@ allocation_absences = Table(
     Column("last_missed", TIMESTAMPTZ, nullable=False),
     Column("inventories", Integer, CheckConstraint("inventories > 0"), nullable=False, server_default=text("1")),
     Column("reported_at", TIMESTAMPTZ),
+)
+
+node_topologies = Table(
+    "node_topologies",
+    METADATA,
+    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
+    Column("task_id", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("agent_run", Uuid),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("next_at", TIMESTAMPTZ, nullable=False),
+    Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="topology_failure_is_bounded")),
+    Column("found", JSONB),
+    Column("found_digest", Text),
+    Column("found_at", TIMESTAMPTZ),
+    Column("approved", JSONB),
+    Column("approved_digest", Text),
+    Column("approved_at", TIMESTAMPTZ),
+    Column("approved_by", Text),
+    Column("differences", JSONB, nullable=False, server_default="[]"),
+    Column("drifted_slots", ARRAY(SmallInteger), nullable=False, server_default="{}"),
+    Column("drifted_since", TIMESTAMPTZ),
+    CheckConstraint("num_nulls(waits_for, waits_since, waits_until) in (0, 3)", name="topology_waits_for_node"),
+    CheckConstraint("num_nulls(found, found_digest, found_at) in (0, 3)", name="topology_found_is_whole"),
+    CheckConstraint(
+        "num_nulls(approved, approved_digest, approved_at, approved_by) in (0, 4)", name="topology_approved_is_whole"
+    ),
+    CheckConstraint("(drifted_slots = '{}') = (drifted_since is null)", name="topology_drift_has_time"),
+    Index("topologies_open", "task_id", postgresql_where=text("waits_for is not null")),
+    Index("topologies_drifted", "node_id", postgresql_where=text("drifted_slots <> '{}'")),
 )

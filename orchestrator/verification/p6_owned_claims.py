@@ -2,7 +2,7 @@
 
 An open claim belongs to an allocation that is not final, to a failed one that is not cleaned up, to a reservation that is
 held or confirmed, or to a maintenance window that is scheduled or active. An orphan holds no claim; its slots are out of
-service until it is destroyed, and that is proven.
+service until it is destroyed, and that is proven. So are those of a drift, and only those that its differences name.
 """
 
 from __future__ import annotations
@@ -42,6 +42,22 @@ ORPHAN_UNPROVEN = """
 select id, allocation_id from node_orphans where state = 'destroyed'
   and not coalesce(proof @> '{"released": true, "wiped": true, "leases_released": true}', false)
 """
+DRIFT_IN_SERVICE = """
+select n.name, slot from node_topologies t join nodes n on n.id = t.node_id cross join lateral unnest(t.drifted_slots) slot
+    left join slots s on s.node_id = t.node_id and s.slot_index = slot
+where s.state is distinct from 'out_of_service'
+"""
+OF_NO_DRIFT = """
+select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
+where s.state = 'out_of_service' and s.reason like 'its hardware differs%%' and not exists (
+    select from node_topologies t where t.node_id = s.node_id and s.slot_index = any (t.drifted_slots))
+"""
+DRIFT_UNNAMED = """
+select n.name from node_topologies t join nodes n on n.id = t.node_id
+where t.drifted_slots is distinct from (
+    select coalesce(array_agg(distinct slot::smallint order by slot::smallint), '{}')
+    from jsonb_array_elements(t.differences) d cross join lateral jsonb_array_elements_text(d -> 'slots') slot)
+"""
 
 
 def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
@@ -53,6 +69,9 @@ def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(connection, RIGHT_WITHOUT_LIFE, "claim {0} keeps the right of allocation {1}, which is {2}")
     verdict.scan(connection, ORPHAN_IN_SERVICE, "orphan {0} is on slot {2} of node {1}, which is in service")
     verdict.scan(connection, OF_NO_ORPHAN, "slot {1} of node {0} is out of service for an orphan that is not there")
+    verdict.scan(connection, DRIFT_IN_SERVICE, "slot {1} of node {0} differs from what is approved and is in service")
+    verdict.scan(connection, OF_NO_DRIFT, "slot {1} of node {0} is out of service for a drift that is not there")
+    verdict.scan(connection, DRIFT_UNNAMED, "the slots that drift of node {0} takes are not those of its differences")
     verdict.scan(connection, ON_RETIRED, "claim {0} is open on node {1}, which is retired")
     verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")
     return verdict

@@ -14,7 +14,27 @@ DEGRADED = (
     " proof_of_life_at = clock_timestamp(), health_until = "
 )
 
+# The first slot of a node whose slots are all taken, so that no sum changes.
+_METAL = "(select node_id from allocations where name = 'metal')"
+_DRIFT = (
+    "insert into node_topologies (node_id, task_id, epoch, next_at, drifted_slots, drifted_since, differences)"
+    f" select {_METAL}, uuidv7(), 1, clock_timestamp(), array[0]::smallint[], clock_timestamp(), "
+)
+_OUT = (
+    " update slots set state = 'out_of_service', reason = 'its hardware differs from the approved topology; see berth node"
+    f" topology' where slot_index = 0 and node_id = {_METAL}"
+)
+
 FACTS = [
+    planted(
+        "a drifted slot in service", "claims", "and is in service",
+        _DRIFT + "jsonb_build_array(jsonb_build_object('slots', jsonb_build_array(0)))",
+    ),
+    planted("a slot out of service for no drift", "claims", "a drift that is not there", _OUT),
+    planted(
+        "a drift that no difference names", "claims", "are not those of its differences",
+        _DRIFT + "jsonb_build_array();" + _OUT,
+    ),
     planted(
         "an approval that waits for nothing", "P9", "is pending and waits for nothing",
         _FREE + _APPROVAL + "null, clock_timestamp(), clock_timestamp() + interval '1 day')",

@@ -50,6 +50,8 @@ REMOTE: dict[str, list[str]] = {
     "maintenance list": [],
     "maintenance show": [ID],
     "certificate show": [ID],
+    "node topology": ["n"],
+    "node approve": ["n", "--digest", "0" * 64],
     "maintenance cancel": [ID],
     "maintenance end": [ID],
     "reserve create": [*HOLD, "--resource", "seat-1"],

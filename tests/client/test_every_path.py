@@ -29,6 +29,7 @@ from berth.client.calls import (
     retention,
     subscriptions,
     tenants,
+    topologies,
     usage,
     webhooks,
 )
@@ -53,6 +54,7 @@ MODULES: tuple[ModuleType, ...] = (
     reservations,
     retention,
     tenants,
+    topologies,
     usage,
     webhooks,
 )

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import guests, health, maintenance, wipes
+from tests.mutants.fleet import discovery, guests, health, maintenance, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -42,6 +42,7 @@ MODULES = (
     guests,
     wipes,
     health,
+    discovery,
     webhooks,
     worker,
     agent,

@@ -47,6 +47,11 @@ def digest(table: str, column: str) -> Check:
     return Check(table, ({column: b"\x01" * 31}, {column: b"\x01" * 33}))
 
 
+def whole_or_absent(row: Row) -> tuple[Row, ...]:
+    """The row without one column, for each of its columns."""
+    return tuple({name: value for name, value in row.items() if name != absent} for absent in row)
+
+
 def only_row(table: str) -> Check:
     """A table with one row, whose key is true."""
     return Check(table, ({"one": False},))

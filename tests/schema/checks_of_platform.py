@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row
+from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row, whole_or_absent
 from tests.support.rows import HASH, LATER, NOW, OTHER, TENANT
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
@@ -17,7 +17,9 @@ _NAMES = tuple({"name": name} for name in ("", "-a", "a-", "A", "a_b", "x" * 64,
 _DISABLED = {"state": "disabled", "disabled_reason": "gone", "disabled_at": NOW}
 _OF_AUDIT = {"kind": "audit", "audit_first": 1, "audit_last": 2, "audit_hash": HASH, "deleted": 2}
 _ENDED_DELIVERY = {"state": "succeeded", "next_attempt_at": None, "ended_at": NOW}
-
+_OF_WAIT = {"waits_for": "node", "waits_since": NOW, "waits_until": LATER}
+_OF_FINDING = {"found": "{}", "found_digest": "d", "found_at": NOW}
+_OF_APPROVAL = {"approved": "{}", "approved_digest": "d", "approved_at": NOW, "approved_by": "worker:discovery"}
 _TPM = {"ek_sha256": b"\x01" * 32, "ek_public": b"ek", "ak_public": b"ak"}
 _ACTIVE = {"state": "active", "started_at": NOW, "waits_for": "end", "waits_since": NOW, "waits_until": LATER}
 _OVER = {**_ACTIVE, "state": "ended", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
@@ -235,6 +237,14 @@ CHECKS = {
     "metering_intervals_price_micro_per_gpu_second_check": least("metering_intervals", "price_micro_per_gpu_second", 0),
     "certificate_requests_key_sha256_check": digest("certificate_requests", "key_sha256"),
     "attestation_secret_has_32_bytes": digest("attestation_challenges", "secret"),
+    "topology_waits_for_node": Check("node_topologies", whole_or_absent(_OF_WAIT), ({}, _OF_WAIT)),
+    "topology_found_is_whole": Check("node_topologies", whole_or_absent(_OF_FINDING), ({}, _OF_FINDING)),
+    "topology_approved_is_whole": Check("node_topologies", whole_or_absent(_OF_APPROVAL), ({}, _OF_APPROVAL)),
+    "topology_failure_is_bounded": length("node_topologies", "failure", 0, 500),
+    "topology_drift_has_time": Check(
+        "node_topologies",
+        ({"drifted_slots": [1]}, {"drifted_since": NOW}), ({}, {"drifted_slots": [1], "drifted_since": NOW}),
+    ),
     "node_tpm_ek_is_sha256": digest("node_tpms", "ek_sha256"),
     "node_tpm_policy": one_of("node_tpms", "policy", "off", "offered", "required"),
     "node_tpm_keys_are_complete": Check(

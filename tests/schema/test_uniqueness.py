@@ -94,6 +94,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "log_truncation_pkey": ("log_truncation", ("one",)),
     "metering_intervals_pkey": ("metering_intervals", ("allocation_id",)),
     "node_certificates_pkey": ("node_certificates", ("serial",)),
+    "node_topologies_pkey": ("node_topologies", ("node_id",)),
     "outbox_pkey": ("outbox", ("id",)),
     "regions_pkey": ("regions", ("name",)),
     "reservation_watermark_pkey": ("reservation_watermark", ("one",)),

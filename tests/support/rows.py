@@ -104,6 +104,7 @@ FIRST: dict[str, Row] = {
     "attestation_challenges": {
         "node_id": NODE, "secret": HASH, "ek_public": b"ek", "ak_public": b"ak", "expires_at": LATER,
     },
+    "node_topologies": {"node_id": NODE, "task_id": OTHER, "epoch": 1, "next_at": LATER},
     "node_tpms": {"node_id": NODE},
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",

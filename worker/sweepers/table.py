@@ -26,6 +26,7 @@ from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
 from worker.sweepers.sweeper import Sweeper
+from worker.sweepers.topologies import sweep_topologies
 from worker.workflows.starting import WorkflowStarter
 
 CATALOGUE_CACHE_SECONDS = 1.0
@@ -103,6 +104,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             settings.reconcile_seconds,
             reconciler.run,
             "differences between nodes' inventories and claims",
+        ),
+        Sweeper(
+            "topologies",
+            every,
+            partial(sweep_topologies, context, settings.topology_discover_seconds, batch),
+            "discoveries that are due or whose task has ended",
         ),
         Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
         Sweeper(

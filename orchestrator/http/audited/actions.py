@@ -59,6 +59,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/uncordon": "node.uncordon",
     "POST /api/v1/admin/nodes/{node_id}/drain": "node.drain",
     "POST /api/v1/admin/nodes/{node_id}/retire": "node.retire",
+    "POST /api/v1/admin/nodes/{node_id}/approve": "node.approve",
     "PUT /api/v1/admin/nodes/{node_id}/attestation": "node.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/adopt": "node.orphan_adopted",

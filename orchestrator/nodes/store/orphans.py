@@ -14,7 +14,8 @@ from node_agent.protocol import ReleaseParameters, TaskBody
 from orchestrator.allocations.waits import Wait
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.orphan_states import SLOT_REASON, DestroyTask, OrphanState
+from orchestrator.nodes.orphan_states import DestroyTask, OrphanState
+from orchestrator.nodes.store.slot_service import keep_slots
 from orchestrator.nodes.tables import node_orphans, nodes
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.states import TaskState
@@ -99,18 +100,6 @@ update node_orphans set state = :state, row_version = row_version + 1, attempts 
     waits_until = at.now + make_interval(secs => cast(:wait_seconds as float8))
 from at where id = :id
 """
-# Only what no orphan keeps any more comes back, and only what was taken out for an orphan's sake.
-_KEEP_SLOTS = """
-with kept as (
-    select distinct unnest(slots) as slot_index from node_orphans where node_id = :node_id and state <> 'destroyed'
-), out as (
-    update slots s set state = 'out_of_service', reason = :reason
-    where s.node_id = :node_id and s.state = 'in_service' and s.slot_index in (select slot_index from kept)
-)
-update slots s set state = 'in_service', reason = null
-where s.node_id = :node_id and s.state = 'out_of_service' and s.reason = :reason
-  and s.slot_index not in (select slot_index from kept)
-"""
 _LATEST_TASK = """
 select state, result, failure_code, failure_detail, id, expires_at <= clock_timestamp() as overdue
 from node_tasks where orphan_id = :id order by fence desc limit 1
@@ -179,12 +168,6 @@ async def see_again(tx: Transaction, orphan: Orphan, slots: list[int], fence: in
     await tx.execute(_SEEN, {"id": orphan.id, "slots": slots, "fence": fence})
     if slots != orphan.slots:
         await keep_slots(tx, orphan.node_id)
-
-
-async def keep_slots(tx: Transaction, node_id: UUID) -> None:
-    """Slots with an orphan on them are out of service, others that were so for an orphan's sake serve again."""
-    await tx.execute(_KEEP_SLOTS, {"node_id": node_id, "reason": SLOT_REASON})
-    await tx.execute("select refresh_node_fit(:node_id)", {"node_id": node_id})
 
 
 async def decide(

@@ -93,6 +93,7 @@ with before as (
 )
 update nodes n set driver = :driver, agent_version = :agent_version,
     key_set_serial = :key_set_serial, key_set_refusal = :key_set_refusal,
+    agent_run = coalesce(cast(:agent_run as uuid), n.agent_run),
     last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
     online = b.accepted and b.identified and n.state <> 'retired',
     row_version = n.row_version + (n.online <> (b.accepted and b.identified and n.state <> 'retired'))::integer,
@@ -128,7 +129,7 @@ async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *
         "node_id": node_id, "agent_version": heartbeat.agent_version, "driver": heartbeat.driver,
         "allocations": json.dumps([str(allocation) for allocation in heartbeat.allocations]),
         "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
-        "allowed": is_real or sandbox_allowed,
+        "allowed": is_real or sandbox_allowed, "agent_run": heartbeat.agent_run,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()
     if row.accepted and is_real and row.pool_driver is None:

@@ -57,7 +57,7 @@ PLAIN = frozenset(
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
         "low_threshold_micro_units", "expires_at", "owner", "break_glass",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
-        "allocations", "reservations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm",
+        "allocations", "reservations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm", "digest",
         "attestation", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",

@@ -1,0 +1,154 @@
+"""Discover nodes, approve what was found, and take what differs from it out of service."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from node_agent.wire.topology import Topology
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.refusals import TopologyChanged, TopologyMisfit
+from orchestrator.nodes.store import nodes, topologies
+from orchestrator.nodes.store.topologies import EndedDiscovery, NodeTopology
+from orchestrator.nodes.topology.documents import topology_document
+from orchestrator.nodes.topology.rules import (
+    RETRY_SECONDS,
+    differences,
+    drifted_slots,
+    equals_profile,
+    misfit,
+)
+from orchestrator.operations.execution import Context, Done, run_once, transact
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import NotFound
+from orchestrator.tasks.states import TaskState
+from orchestrator.tenants.principals import Actor, ActorKind
+
+DISCOVERY = Actor(ActorKind.WORKER, "discovery")
+
+
+class Taken(StrEnum):
+    """What became of a discovery."""
+
+    FAILED = "failed"
+    FOUND = "found"
+    APPROVED = "approved"
+    DRIFTED = "drifted"
+    RESTORED = "restored"
+
+
+async def issue_discovery(context: Context, node_id: UUID, interval_seconds: float) -> UUID | None:
+    """Issue the node's discovery if it is due, evaluated after the node's lock; return the task's id."""
+
+    async def work(tx: Transaction) -> UUID | None:
+        assert context.signer is not None, "only processes with a signing key issue tasks"
+        await nodes.lock_node(tx, node_id)
+        due = await topologies.read_due(tx, node_id)
+        if due is None:
+            return None
+        return await topologies.issue_discovery(tx, context.signer, node_id, due, interval_seconds)
+
+    return await transact(context, work)
+
+
+async def take_discovery(context: Context, node_id: UUID) -> Taken | None:
+    """Record the result of the node's ended discovery, evaluated after the node's lock; None if none has ended.
+
+    The first topology is approved automatically if it equals what was declared. Later ones are compared with the approved one.
+    """
+
+    async def work(tx: Transaction) -> Taken | None:
+        await nodes.lock_node(tx, node_id)
+        ended = await topologies.read_ended(tx, node_id)
+        return None if ended is None else await _take(tx, node_id, ended)
+
+    return await transact(context, work)
+
+
+async def _take(tx: Transaction, node_id: UUID, ended: EndedDiscovery) -> Taken:
+    if ended.state is not TaskState.COMPLETED:
+        await topologies.record_failure(tx, node_id, ended.failure or "its task is gone", RETRY_SECONDS)
+        return Taken.FAILED
+    try:
+        found = Topology.model_validate(ended.result)
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"the result is no topology: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        await topologies.record_failure(tx, node_id, why, RETRY_SECONDS)
+        return Taken.FAILED
+    await topologies.record_found(tx, node_id, found)
+    known = await topologies.read_topology(tx, node_id)
+    assert known is not None, "an open discovery has a row"
+    if known.approved is None:
+        if not equals_profile(found, ended.profile):
+            return Taken.FOUND
+        await _approve(tx, node_id, ended.node_name, found.digest(), DISCOVERY, None)
+        return Taken.APPROVED
+    return await _compare(tx, node_id, ended.node_name, known, found)
+
+
+async def _compare(tx: Transaction, node_id: UUID, name: str, known: NodeTopology, found: Topology) -> Taken:
+    now = differences(Topology.model_validate(known.approved), found)
+    described = [{**asdict(difference), "slots": list(difference.slots)} for difference in now]
+    if described == known.differences:
+        return Taken.FOUND
+    await topologies.record_differences(tx, node_id, now)
+    slots = drifted_slots(now)
+    if not slots and not known.drifted_slots:
+        return Taken.FOUND
+    event = EventType.NODE_TOPOLOGY_DRIFTED if slots else EventType.NODE_TOPOLOGY_RESTORED
+    payload: dict[str, Any] = {"node_id": node_id, "name": name, "digest": found.digest()}
+    if slots:
+        payload |= {"slots": slots, "differences": described}
+    await append_event(tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload))
+    await audit.record(tx, DISCOVERY, event.value, f"nodes/{node_id}", payload, None)
+    return Taken.DRIFTED if slots else Taken.RESTORED
+
+
+async def _approve(
+    tx: Transaction, node_id: UUID, name: str, digest: str, actor: Actor, operation: Operation | None
+) -> None:
+    await topologies.approve_found(tx, node_id, actor)
+    payload = {"node_id": node_id, "name": name, "digest": digest, "approved_by": f"{actor.kind.value}:{actor.id}"}
+    key, request_id = (operation.key, operation.request_id) if operation is not None else (None, None)
+    event = Event(EventType.NODE_TOPOLOGY_APPROVED, f"nodes/{node_id}", uuid4(), None, payload, key, request_id)
+    await append_event(tx, event)
+    if operation is None:
+        await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, request_id)
+
+
+async def approve_topology(
+    context: Context, operation: Operation, actor: Actor, node_id: UUID, *, digest: str
+) -> Answer:
+    """200 with the topology, approved: differences end, and their slots serve again. Repeating it changes nothing.
+
+    Refusals: `NotFound`; `TopologyChanged` if another one was found last; `TopologyMisfit` if it is not that of the node's
+    slots.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        node = await nodes.read_node(tx, node_id)
+        known = await topologies.read_topology(tx, node_id)
+        if known is None or known.found is None:
+            raise NotFound(f"nothing was discovered of node {node.name} yet")
+        if known.found_digest != digest:
+            raise TopologyChanged.to(known.found_digest)
+        why = misfit(Topology.model_validate(known.found), node.slot_count)
+        if why is not None:
+            raise TopologyMisfit(f"the topology cannot be approved: {why}")
+        if known.approved_digest != digest:
+            await _approve(tx, node_id, node.name, digest, actor, operation)
+        await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, operation.request_id)
+        approved = await topologies.read_topology(tx, node_id)
+        assert approved is not None, "it was there before"
+        return Done(200, topology_document(approved), node_id)
+
+    return await run_once(context, operation, effect, None)

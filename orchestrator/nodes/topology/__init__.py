@@ -1,0 +1,1 @@
+"""Topologies of nodes: what was found, what is approved, and what differs."""

@@ -1,0 +1,31 @@
+"""Topologies as operators see them: the JSON of docs/reference/http-api.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.nodes.store.topologies import NodeTopology
+from orchestrator.times import rfc3339
+
+
+def topology_document(known: NodeTopology) -> dict[str, Any]:
+    """The JSON of a node's topology."""
+    waits = None
+    if known.waits_for is not None:
+        waits = {"for": known.waits_for, "since": rfc3339(known.waits_since), "until": rfc3339(known.waits_until)}
+    return {
+        "node_id": str(known.node_id),
+        "found": known.found,
+        "found_digest": known.found_digest,
+        "found_at": rfc3339(known.found_at),
+        "approved": known.approved,
+        "approved_digest": known.approved_digest,
+        "approved_at": rfc3339(known.approved_at),
+        "approved_by": known.approved_by,
+        "differences": known.differences,
+        "drifted_slots": known.drifted_slots,
+        "drifted_since": rfc3339(known.drifted_since),
+        "failure": known.failure,
+        "next_at": rfc3339(known.next_at),
+        "waits": waits,
+    }
