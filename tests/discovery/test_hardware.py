@@ -98,6 +98,14 @@ def test_an_unreadable_file_is_a_gap(tree: RecordedTree, spoil: Callable[[Record
     assert found.gaps[0].reason
 
 
+def test_a_large_file_is_not_taken(tree: RecordedTree) -> None:
+    tree.write("sys/class/dmi/id/sys_vendor", b"x" * (FILE_BYTES_MAX + 1))
+    found = read_hardware("libvirt", tree.root)
+    assert found.firmware.vendor is None
+    assert [gap.subject for gap in found.gaps] == ["sys/class/dmi/id/sys_vendor"]
+
+
+@pytest.mark.timeout(20)
 def test_a_fifo_does_not_block(tree: RecordedTree) -> None:
     _fifo(tree)
     assert [gpu.numa_node for gpu in read_hardware("libvirt", tree.root).gpus or ()][:2] == [None, 0]

@@ -16,6 +16,11 @@ _OF_HARDWARE = "tests/discovery/test_hardware.py"
 _OF_NVML = "tests/discovery/test_nvml.py"
 _OF_RULES = "tests/discovery/test_rules.py"
 _OF_TAKING = "tests/discovery/test_taking.py"
+# Of the statement that finds what is due; the one under the lock has the same condition.
+_FIRST = (
+    "where n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null\n"
+    "  and (t.node_id is null\n       or "
+)
 
 
 def _mutant(name: str, path: str, old: str, new: str, test: str, noun: str = "nodes") -> Mutant:
@@ -29,7 +34,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a large file is taken", _READING, "        if len(data) > FILE_BYTES_MAX:\n", "        if False:\n",
-        f"{_OF_HARDWARE}::test_an_unreadable_file_is_a_gap", "agent",
+        f"{_OF_HARDWARE}::test_a_large_file_is_not_taken", "agent",
     ),
     _mutant(
         "an address keeps its capitals", _READING, '{domain:04x}:{bus:02x}', '{domain:04X}:{bus:02X}',
@@ -81,11 +86,12 @@ MUTANTS: list[Mutant] = [
         f"{_OF_TAKING}::test_a_slot_with_an_orphan_and_a_drift_serves_when_both_have_ended",
     ),
     _mutant(
-        "a second discovery is issued", _STORE, "or t.waits_for is null and (t.next_at", "or (t.next_at",
+        "a second discovery is issued", _STORE, _FIRST + "t.waits_for is null and (t.next_at", _FIRST + "(t.next_at",
         f"{_OF_TAKING}::test_a_discovery_is_due_at_first_after_a_start_after_an_enrolment_and_daily",
     ),
     _mutant(
-        "a start of the agent is not noticed", _STORE, "t.agent_run is distinct from n.agent_run", "false",
+        "a start of the agent is not noticed", _STORE,
+        "t.agent_run is distinct from n.agent_run))\norder by", "false))\norder by",
         f"{_OF_TAKING}::test_a_discovery_is_due_at_first_after_a_start_after_an_enrolment_and_daily",
     ),
     _mutant(
