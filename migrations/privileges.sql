@@ -48,6 +48,7 @@ begin
             ('maintenance_windows',         'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
+            ('slot_quarantines',            'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
             ('node_orphans',                'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_tasks',                  'su',    'su',    '',      'siud',  '',      '',      '',      'sd',    'c'),
             ('node_topologies',             'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),

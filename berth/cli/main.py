@@ -30,7 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import maintenance, topologies
+from berth.cli.fleet import maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -61,6 +61,9 @@ app.add_typer(balance.app, name="balance")
 app.add_typer(operations.app, name="operations")
 app.add_typer(resources.app, name="resources")
 app.add_typer(nodes.app, name="node")
+command(nodes.app, "quarantine")(quarantines.quarantine)
+command(nodes.app, "return")(quarantines.return_slot)
+command(nodes.app, "quarantines")(quarantines.list_quarantines)
 command(nodes.app, "orphans")(orphans.list_orphans)
 command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)

@@ -135,7 +135,7 @@ from berth.client.models import (
     Tenant,
     TimelineEntry,
 )
-from berth.client.node_models import EnrolmentToken, Node, Slot
+from berth.client.node_models import EnrolmentToken, Node, Quarantine, Slot
 from berth.client.requests.operation_keys import OperationKey, parse_key
 from berth.client.reservation_models import (
     RESERVATION_FINAL_STATES,
@@ -242,6 +242,7 @@ __all__ = [
     "Page",
     "Payment",
     "PositionLost",
+    "Quarantine",
     "QuotaExceeded",
     "RangeInvalid",
     "RateLimited",

@@ -60,3 +60,18 @@ class EnrolmentToken(Answer):
 
     token: str
     expires_at: datetime
+
+
+class Quarantine(Answer):
+    """A time during which a slot was out of service by an operator's decision; `returned_at` None: it still is."""
+
+    id: UUID
+    node_id: UUID
+    slot_index: int
+    reason: str
+    evidence: str | None = None
+    quarantined_at: datetime
+    quarantined_by: str
+    returned_at: datetime | None = None
+    returned_by: str | None = None
+    note: str | None = None

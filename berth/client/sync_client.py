@@ -19,6 +19,7 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
+    hardware,
     keyvalue,
     log,
     maintenance,
@@ -28,7 +29,6 @@ from berth.client.calls import (
     retention,
     subscriptions,
     tenants,
-    topologies,
     usage,
     webhooks,
 )
@@ -374,12 +374,16 @@ class Client:
     get_maintenance = _now(maintenance.get_maintenance)
     cancel_maintenance = _now(maintenance.cancel_maintenance)
     end_maintenance = _now(maintenance.end_maintenance)
+    list_quarantines = _now(hardware.list_quarantines)
+    iterate_quarantines = _each(hardware.list_quarantines)
+    quarantine_slot = _now(hardware.quarantine_slot)
+    return_slot = _now(hardware.return_slot)
     list_orphans = _now(orphans.list_orphans)
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)
     destroy_orphan = _now(orphans.destroy_orphan)
-    get_node_topology = _now(topologies.get_node_topology)
-    approve_node = _now(topologies.approve_node)
+    get_node_topology = _now(hardware.get_node_topology)
+    approve_node = _now(hardware.approve_node)
     force_release = _now(administration.force_release)
     force_cleanup = _now(administration.force_cleanup)
     retire_node = _now(administration.retire_node)

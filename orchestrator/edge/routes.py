@@ -23,7 +23,7 @@ from orchestrator.log import admin_endpoints as admin_log
 from orchestrator.log import asyncapi, feed_endpoints
 from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
-from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints
+from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints, quarantine_endpoints
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.nodes.topology import endpoints as topologies
 from orchestrator.notifications import endpoints as notifications
@@ -60,6 +60,7 @@ PUBLIC = {
         resources.admin_router,
         orphan_endpoints.router,
         topologies.router,
+        quarantine_endpoints.router,
         allocations.admin_router,
         approvals.router,
         maintenance.router,

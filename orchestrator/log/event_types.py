@@ -264,6 +264,12 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "the retries of a cleanup after a failure are exhausted; the units stay occupied",
         {"node_id": ID, "allocation_id": ID, **_TROUBLE, "fence": FENCE},
     ),
+    EventType.NODE_SLOT_QUARANTINED: EventKind(
+        _O, "an operator took a slot out of service", {"node_id": ID, "slot": WHOLE, "reason": TEXT}
+    ),
+    EventType.NODE_SLOT_RETURNED: EventKind(
+        _O, "an operator returned a slot from quarantine", {"node_id": ID, "slot": WHOLE, "note": TEXT}
+    ),
     EventType.NODE_ORPHAN_FOUND: EventKind(
         _O, "a node runs a guest that the control plane does not know",
         {**_ORPHAN, "slots": SLOTS, "fence": nullable(FENCE), "allocation_state": nullable(TEXT)},

@@ -39,6 +39,8 @@ class EventType(StrEnum):
     NODE_IDENTITY_CONFLICT = "node.identity_conflict"
     NODE_CLEANUP_BLOCKED = "node.cleanup_blocked"
     NODE_RETIRED = "node.retired"
+    NODE_SLOT_QUARANTINED = "node.slot_quarantined"
+    NODE_SLOT_RETURNED = "node.slot_returned"
     NODE_ORPHAN_FOUND = "node.orphan_found"
     NODE_ORPHAN_ADOPTED = "node.orphan_adopted"
     NODE_ORPHAN_DESTROYED = "node.orphan_destroyed"

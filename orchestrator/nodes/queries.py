@@ -13,6 +13,7 @@ from orchestrator.nodes.store.certificates import Standing
 from orchestrator.nodes.store.enrolment import NOT_VALID
 from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.orphans import Orphan, list_orphans
+from orchestrator.nodes.store.quarantines import Quarantine, list_quarantines
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Unauthenticated
 
@@ -55,6 +56,18 @@ async def list_orphans_of_node(
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)
         return await list_orphans(reading, node_id, every=every, after=after, limit=limit)
+
+
+async def list_quarantines_of_node(
+    database: Database, node_id: UUID, *, every: bool, after: UUID, limit: int
+) -> list[Quarantine]:
+    """Up to `limit` quarantines of the node's slots, the oldest first; with `every`, also those that ended.
+
+    Raises `NotFound`.
+    """
+    async with database.reading() as reading:
+        await nodes.read_node(reading, node_id)
+        return await list_quarantines(reading, node_id, every=every, after=after, limit=limit)
 
 
 async def find_silent_nodes(context: Context, silent_seconds: float, limit: int) -> list[UUID]:

@@ -221,6 +221,25 @@ attestation_challenges = Table(
     Column("expires_at", TIMESTAMPTZ, nullable=False),
 )
 
+slot_quarantines = Table(
+    "slot_quarantines",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("slot_index", SmallInteger, nullable=False),
+    Column("unit", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("evidence", Text),
+    Column("quarantined_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
+    Column("quarantined_by", Text, nullable=False),
+    Column("returned_at", TIMESTAMPTZ),
+    Column("returned_by", Text),
+    Column("note", Text),
+    CheckConstraint("num_nulls(returned_at, returned_by, note) in (0, 3)", name="return_is_whole"),
+    Index("one_quarantine", "unit", unique=True, postgresql_where=text("returned_at is null")),
+    Index("quarantines_by_node", "node_id", "id"),
+)
+
 node_orphans = Table(
     "node_orphans",
     METADATA,

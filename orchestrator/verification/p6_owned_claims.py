@@ -35,6 +35,15 @@ select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
 where s.state = 'out_of_service' and s.reason like 'an orphan is on it%%' and not exists (
     select from node_orphans o where o.node_id = s.node_id and o.state <> 'destroyed' and s.slot_index = any (o.slots))
 """
+QUARANTINED_IN_SERVICE = """
+select q.id, n.name, q.slot_index from slot_quarantines q join nodes n on n.id = q.node_id left join slots s on s.unit = q.unit
+where q.returned_at is null and s.state is distinct from 'out_of_service'
+"""
+OF_NO_QUARANTINE = """
+select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
+where s.state = 'out_of_service' and s.reason like 'quarantined: %%' and not exists (
+    select from slot_quarantines q where q.unit = s.unit and q.returned_at is null)
+"""
 ON_RETIRED = """
 select c.id, n.name from claims c join nodes n on n.id = c.node_id where c.closed_at is null and n.state = 'retired'
 """
@@ -72,6 +81,10 @@ def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(connection, DRIFT_IN_SERVICE, "slot {1} of node {0} differs from what is approved and is in service")
     verdict.scan(connection, OF_NO_DRIFT, "slot {1} of node {0} is out of service for a drift that is not there")
     verdict.scan(connection, DRIFT_UNNAMED, "the slots that drift of node {0} takes are not those of its differences")
+    verdict.scan(connection, QUARANTINED_IN_SERVICE, "slot {2} of node {1} is in service despite quarantine {0}")
+    verdict.scan(
+        connection, OF_NO_QUARANTINE, "slot {1} of node {0} is out of service for a quarantine that is not open"
+    )
     verdict.scan(connection, ON_RETIRED, "claim {0} is open on node {1}, which is retired")
     verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")
     return verdict

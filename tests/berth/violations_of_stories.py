@@ -80,6 +80,15 @@ CLAIMS = [
         ORPHAN + "'reported', 'operator', now(), null, null, null" + OF_THE_METAL,
     ),
     planted(
+        "a slot in quarantine that is in service", "claims", "is in service despite quarantine",
+        "insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by) select node_id, slot_index, unit,"
+        " 'x', 'y' from slots where unit = (select min(unit) from slots)",
+    ),
+    planted(
+        "a slot out of service for a quarantine that ended", "claims", "for a quarantine that is not open",
+        SLOT_OUT + "update slots set reason = 'quarantined: x' where state = 'out_of_service'",
+    ),
+    planted(
         "an orphan gone without proof", "claims", "nothing proves it",
         ORPHAN + "'destroyed', null, null, null, now(), '{\"released\": true, \"wiped\": false}'" + OF_THE_METAL,
     ),

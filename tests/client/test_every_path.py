@@ -20,6 +20,7 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
+    hardware,
     keyvalue,
     log,
     maintenance,
@@ -29,7 +30,6 @@ from berth.client.calls import (
     retention,
     subscriptions,
     tenants,
-    topologies,
     usage,
     webhooks,
 )
@@ -45,6 +45,7 @@ MODULES: tuple[ModuleType, ...] = (
     approvals,
     balances,
     catalogue,
+    hardware,
     keyvalue,
     log,
     maintenance,
@@ -54,7 +55,6 @@ MODULES: tuple[ModuleType, ...] = (
     reservations,
     retention,
     tenants,
-    topologies,
     usage,
     webhooks,
 )

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import discovery, guests, health, maintenance, wipes
+from tests.mutants.fleet import discovery, guests, health, maintenance, quarantines, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -43,6 +43,7 @@ MODULES = (
     wipes,
     health,
     discovery,
+    quarantines,
     webhooks,
     worker,
     agent,

@@ -262,6 +262,10 @@ CHECKS = {
     ),
     "authority_key_is_sha256": digest("node_certificates", "authority_key_sha256"),
     "node_certificates_key_sha256_check": digest("node_certificates", "key_sha256"),
+    "return_is_whole": Check(
+        "slot_quarantines", ({"returned_at": NOW}, {"returned_at": NOW, "returned_by": "b"}, {"note": "n"}),
+        ({}, {"returned_at": NOW, "returned_by": "b", "note": "n"}),
+    ),
     "node_orphans_state_check": one_of_states("node_orphans", ORPHAN_STATES),
     "orphan_decision_is_complete": Check(
         "node_orphans", ({"decided_by": OTHER}, {"decided_at": NOW}), ({"decided_by": OTHER, "decided_at": NOW},)

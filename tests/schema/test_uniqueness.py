@@ -38,6 +38,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "ledger_pkey": ("ledger", ("id",)),
     "ledger_usage_once": ("ledger", ("allocation_id",)),
     "live_rows_once": ("live_rows", ("kind", "stripe")),
+    "slot_quarantines_pkey": ("slot_quarantines", ("id",)),
+    "one_quarantine": ("slot_quarantines", ("unit",)),
     "node_orphans_pkey": ("node_orphans", ("id",)),
     "one_successor": ("node_certificates", ("predecessor",)),
     "one_orphan": ("node_orphans", ("node_id", "allocation_id")),
@@ -138,6 +140,7 @@ OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
         ({}, {"id": 2, "kind": "note", "to_state": None}), ({}, {"id": 2, "kind": "progress", "to_state": None}),
     ],
     "one_orphan": [(ORPHAN_STATES["destroyed"], {"id": OTHER})],
+    "one_quarantine": [({"returned_at": NOW, "returned_by": "b", "note": "n"}, {"id": OTHER})],
     "one_pending_approval": [(_NOT_WAITING, {"id": OTHER})],
     "one_live_task": [(TASK_STATES[state], {"id": OTHER}) for state in ("completed", "failed", "expired", "superseded")],
     "one_live_task_of_orphan": [

@@ -112,6 +112,9 @@ FIRST: dict[str, Row] = {
     "node_certificates": {
         "serial": "01", "node_id": NODE, "node_epoch": 1, "key_sha256": HASH, "not_before": NOW, "not_after": LATER,
     },
+    "slot_quarantines": {
+        "id": number(17), "node_id": NODE, "slot_index": 0, "unit": 1000, "reason": "r", "quarantined_by": "admin:a",
+    },
     "node_orphans": {
         "id": number(13), "node_id": NODE, "allocation_id": ALLOCATION, "slots": [0], "waits_for": "operator", "waits_since": NOW,
     },
@@ -174,6 +177,7 @@ SECOND: dict[str, Row] = {
     "ledger": {"id": 2, "allocation_id": OTHER},
     "live_rows": {"kind": "another", "stripe": 1},
     "tenant_rows": {"tenant_id": OTHER, "kind": "another", "stripe": 1},
+    "slot_quarantines": {"id": OTHER, "unit": 1001},
     "node_orphans": {"id": OTHER, "node_id": OTHER, "allocation_id": OTHER},
     "node_tasks": {"id": OTHER, "allocation_id": OTHER},
     "nodes": {"id": OTHER, "name": "node-2", "unit_base": 2000},

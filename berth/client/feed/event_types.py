@@ -31,6 +31,8 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.identity_conflict",
     "node.cleanup_blocked",
     "node.retired",
+    "node.slot_quarantined",
+    "node.slot_returned",
     "node.orphan_found",
     "node.orphan_adopted",
     "node.orphan_destroyed",

@@ -62,10 +62,15 @@ PLAIN = frozenset(
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
-        "regions", "slot_count", "half_slots", "address", "faults",
+        "regions", "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
     }
 )  # fmt: skip
-SHARED_PATH_VALUES = {"name": "never-a-name", "resource_id": "never-a-resource", "consumer": "never-a-consumer"}
+SHARED_PATH_VALUES = {
+    "name": "never-a-name",
+    "resource_id": "never-a-resource",
+    "consumer": "never-a-consumer",
+    "slot_index": "0",
+}
 NOT_SECRET = frozenset({"node_id", "number"})
 """Kinds whose ids an answer to another tenant may contain."""
 NOT_CALLED = {

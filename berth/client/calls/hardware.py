@@ -1,0 +1,44 @@
+"""The hardware of nodes: topologies that discovery found, and quarantines of slots, one function per path
+(docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from berth.client.calls.call import Call, read, read_page, write
+from berth.client.models import Page
+from berth.client.node_models import Quarantine
+from berth.client.topologies import NodeTopology
+
+NODES = "/api/v1/admin/nodes"
+
+
+def get_node_topology(node_id: UUID) -> Call[NodeTopology]:
+    """What a node is made of: found last, approved, and what differs. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/topology", NodeTopology)
+
+
+def approve_node(node_id: UUID, *, digest: str, idempotency_key: str | None = None) -> Call[NodeTopology]:
+    """Approve the topology that was found last. Raises `NotFound`, `TopologyChanged`, `TopologyMisfit`."""
+    return write("POST", f"{NODES}/{node_id}/approve", NodeTopology, {"digest": digest}, idempotency_key)
+
+
+def list_quarantines(
+    node_id: UUID, *, every: bool | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[Quarantine]]:
+    """The slots of a node that are in quarantine; with `every`, also ended quarantines. Raises `NotFound`."""
+    wanted = "true" if every else None
+    return read_page(f"{NODES}/{node_id}/quarantines", Quarantine, every=wanted, limit=limit, cursor=cursor)
+
+
+def quarantine_slot(
+    node_id: UUID, slot_index: int, *, reason: str, evidence: str | None = None, idempotency_key: str | None = None
+) -> Call[Quarantine]:
+    """Take a slot out of service; an allocation on it stays until its release. Raises `NotFound`, `InvalidState`."""
+    path = f"{NODES}/{node_id}/slots/{slot_index}/quarantine"
+    return write("POST", path, Quarantine, {"reason": reason, "evidence": evidence}, idempotency_key)
+
+
+def return_slot(node_id: UUID, slot_index: int, *, note: str, idempotency_key: str | None = None) -> Call[Quarantine]:
+    """Return a slot into service. Raises `NotFound`, and `InvalidState` if it is not in quarantine."""
+    return write("POST", f"{NODES}/{node_id}/slots/{slot_index}/return", Quarantine, {"note": note}, idempotency_key)

@@ -1,0 +1,90 @@
+"""Take single slots of a node out of service, and return them: audited, with an event, and kept as the slot's history."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.quarantine_documents import quarantine_document
+from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store import quarantines as store
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState, NotFound
+from orchestrator.tenants.principals import Actor
+
+
+async def quarantine_slot(
+    context: Context,
+    operation: Operation,
+    actor: Actor,
+    node_id: UUID,
+    slot_index: int,
+    *,
+    reason: str,
+    evidence: str | None,
+) -> Answer:
+    """200 with the quarantine: no new claim takes the slot from the commit on; an allocation on it stays until its release.
+
+    Of a slot that is in quarantine the answer is the open one, and nothing changes. Refusals: `NotFound` for an unknown
+    node or slot, `InvalidState` for a retired node.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        unit = await _lock(tx, node_id, slot_index)
+        found = await store.read_open_quarantine(tx, unit)
+        said: dict[str, Any] = {"slot": slot_index, "reason": reason}
+        if found is None:
+            found = await store.begin_quarantine(
+                tx, node_id, slot_index, unit, reason=reason, evidence=evidence, by=f"{actor.kind.value}:{actor.id}"
+            )
+            await _announce(tx, EventType.NODE_SLOT_QUARANTINED, node_id, said, operation)
+        await audit.record(tx, actor, "node.slot_quarantine", f"nodes/{node_id}", said, operation.request_id)
+        return Done(200, quarantine_document(found), found.id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def return_slot(
+    context: Context, operation: Operation, actor: Actor, node_id: UUID, slot_index: int, *, note: str
+) -> Answer:
+    """200 with the quarantine, ended: the slot is in service again unless an orphan is on it.
+
+    Refusals: `NotFound` for an unknown node or slot, `InvalidState` if the slot is not in quarantine.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        unit = await _lock(tx, node_id, slot_index)
+        if await store.read_open_quarantine(tx, unit) is None:
+            raise InvalidState(f"slot {slot_index} is not in quarantine", state="in_service")
+        ended = await store.end_quarantine(tx, node_id, unit, note=note, by=f"{actor.kind.value}:{actor.id}")
+        said = {"slot": slot_index, "note": note}
+        await _announce(tx, EventType.NODE_SLOT_RETURNED, node_id, said, operation)
+        await audit.record(tx, actor, "node.slot_return", f"nodes/{node_id}", said, operation.request_id)
+        return Done(200, quarantine_document(ended), ended.id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _lock(tx: Transaction, node_id: UUID, slot_index: int) -> int:
+    """Lock the node and return the unit of its slot. Raises `NotFound`, `InvalidState`."""
+    state = await nodes.lock_node(tx, node_id)
+    if state is NodeState.RETIRED:
+        raise InvalidState("the node is retired; its slots are out of service for good", state=state)
+    unit = await store.find_unit(tx, node_id, slot_index)
+    if unit is None:
+        raise NotFound(f"node {node_id} has no slot {slot_index}")
+    return unit
+
+
+async def _announce(
+    tx: Transaction, event_type: EventType, node_id: UUID, said: dict[str, Any], operation: Operation
+) -> None:
+    payload = {"node_id": node_id, **said}
+    event = Event(event_type, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id)
+    await append_event(tx, event)

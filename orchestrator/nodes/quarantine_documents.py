@@ -1,0 +1,24 @@
+"""Quarantines of slots as operators see them: the JSON of docs/reference/http-api.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.nodes.store.quarantines import Quarantine
+from orchestrator.times import rfc3339
+
+
+def quarantine_document(quarantine: Quarantine) -> dict[str, Any]:
+    """The JSON of a quarantine."""
+    return {
+        "id": str(quarantine.id),
+        "node_id": str(quarantine.node_id),
+        "slot_index": quarantine.slot_index,
+        "reason": quarantine.reason,
+        "evidence": quarantine.evidence,
+        "quarantined_at": rfc3339(quarantine.quarantined_at),
+        "quarantined_by": quarantine.quarantined_by,
+        "returned_at": rfc3339(quarantine.returned_at),
+        "returned_by": quarantine.returned_by,
+        "note": quarantine.note,
+    }

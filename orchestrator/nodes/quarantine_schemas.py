@@ -1,0 +1,52 @@
+"""Quarantines of slots: slots that an operator took out of service."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Path
+from pydantic import BaseModel, Field
+
+from orchestrator.catalogue.schemas import SLOTS_MAX
+from orchestrator.http.fields import Request, Sentence
+from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.numbers import Count
+
+EVIDENCE_LENGTH_MAX = 16_000
+SlotIndex = Annotated[int, Path(ge=0, le=SLOTS_MAX - 1, description="index of the slot within the node")]
+
+
+class QuarantineSlot(Request):
+    """Why the slot is taken out of service, and what shows it: text of a probe or a log, kept as it is."""
+
+    reason: Sentence
+    evidence: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=EVIDENCE_LENGTH_MAX)] | None = None
+
+
+class ReturnSlot(Request):
+    """What was done: on the record."""
+
+    note: Sentence
+
+
+class Quarantine(BaseModel):
+    """A time during which a slot was out of service by an operator's decision."""
+
+    id: UUID
+    node_id: UUID
+    slot_index: Count
+    reason: str
+    evidence: str | None
+    quarantined_at: datetime
+    quarantined_by: str
+    returned_at: datetime | None = Field(description="null: it is still in quarantine")
+    returned_by: str | None
+    note: str | None
+
+
+class QuarantineQuery(PageQuery):
+    """Which ones; with `every`, also those that have ended."""
+
+    every: bool = False

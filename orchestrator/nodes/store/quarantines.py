@@ -1,0 +1,91 @@
+"""SQL of quarantines: times during which an operator keeps a slot out of service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.store.slot_service import keep_slots
+
+_UNIT = "select unit from slots where node_id = :node_id and slot_index = :slot_index"
+_OPEN = """
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+from slot_quarantines where unit = :unit and returned_at is null
+"""
+_BEGIN = """
+insert into slot_quarantines (node_id, slot_index, unit, reason, evidence, quarantined_by)
+values (:node_id, :slot_index, :unit, :reason, :evidence, :by)
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+"""
+_END = """
+update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, note = :note
+where unit = :unit and returned_at is null
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+"""
+_LIST = """
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+from slot_quarantines where node_id = :node_id and (:every or returned_at is null) and id > :after order by id limit :limit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A time during which a slot was out of service by an operator's decision; open until it is returned."""
+
+    id: UUID
+    node_id: UUID
+    slot_index: int
+    reason: str
+    evidence: str | None
+    quarantined_at: datetime
+    quarantined_by: str
+    returned_at: datetime | None
+    returned_by: str | None
+    note: str | None
+
+
+async def find_unit(tx: Transaction, node_id: UUID, slot_index: int) -> int | None:
+    """The unit of the node's slot; None: the node has no such slot."""
+    unit: int | None = (await tx.execute(_UNIT, {"node_id": node_id, "slot_index": slot_index})).scalar()
+    return unit
+
+
+async def read_open_quarantine(reading: Reading, unit: int) -> Quarantine | None:
+    """The quarantine that keeps this slot out of service."""
+    row = (await reading.execute(_OPEN, {"unit": unit})).first()
+    return None if row is None else Quarantine(**row._mapping)
+
+
+async def begin_quarantine(
+    tx: Transaction, node_id: UUID, slot_index: int, unit: int, *, reason: str, evidence: str | None, by: str
+) -> Quarantine:
+    """Take the slot out of service; the caller holds the node's lock and found no open quarantine."""
+    values = {
+        "node_id": node_id,
+        "slot_index": slot_index,
+        "unit": unit,
+        "reason": reason,
+        "evidence": evidence,
+        "by": by,
+    }
+    row = (await tx.execute(_BEGIN, values)).one()
+    await keep_slots(tx, node_id)
+    return Quarantine(**row._mapping)
+
+
+async def end_quarantine(tx: Transaction, node_id: UUID, unit: int, *, note: str, by: str) -> Quarantine:
+    """Return the slot, unless an orphan keeps it out; the caller holds the node's lock and found the open quarantine."""
+    row = (await tx.execute(_END, {"unit": unit, "note": note, "by": by})).one()
+    await keep_slots(tx, node_id)
+    return Quarantine(**row._mapping)
+
+
+async def list_quarantines(
+    reading: Reading, node_id: UUID, *, every: bool, after: UUID, limit: int
+) -> list[Quarantine]:
+    """Up to `limit` quarantines of the node behind this id, the oldest first; with `every`, also those that ended."""
+    values: dict[str, Any] = {"node_id": node_id, "every": every, "after": after, "limit": limit}
+    return [Quarantine(**row._mapping) for row in await reading.execute(_LIST, values)]
