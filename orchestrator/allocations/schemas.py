@@ -38,7 +38,7 @@ from orchestrator.http.fields import (
 from orchestrator.http.paging import Cursor, PageQuery
 from orchestrator.http.types.moments import Moment
 from orchestrator.http.types.numbers import BigCount, Count, Port
-from orchestrator.reservations.schemas import RESTART_POLICY, HolderId, StartedAllocation
+from orchestrator.reservations.schemas import ChosenRestartPolicy, HolderId, StartedAllocation
 
 TIMELINE_LIMIT_MAX = 1_000
 
@@ -54,7 +54,7 @@ class CreateAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
-    restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, description=RESTART_POLICY)
+    restart_policy: ChosenRestartPolicy = RestartPolicy.ALWAYS
     ends_at: Moment | None = Field(None, description="when Berth releases it; default: never")
 
 

@@ -28,13 +28,17 @@ from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.reservations.resource_names import RESOURCE_ID_PATTERN, RESOURCES_MAX
 from orchestrator.reservations.states import ReservationState, ResourceState
 
-RESTART_POLICY = "whether the node starts the guest again if it ends by itself"
 TTL_SECONDS_DEFAULT = 900
 TTL_SECONDS_MAX = 3_600
 """The upper bound of BERTH_HOLD_SECONDS_MAX."""
 HolderId = Annotated[str, Field(pattern=rf"^[^\x00-\x1f{UNSHOWN}]+$", max_length=200)]
 ResourceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=200)]
 ClaimCount = Annotated[int, Field(ge=1, le=RESOURCES_MAX), WHOLE]
+
+
+ChosenRestartPolicy = Annotated[
+    RestartPolicy, Field(strict=False, description="whether the node starts the guest again if it ends by itself")
+]
 
 
 class _Hold(Request):
@@ -57,7 +61,7 @@ class StartedAllocation(Request):
     name: Printable | None = None
     labels: Labels = Field(default_factory=dict)
     user_data: UserData | None = None
-    restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, description=RESTART_POLICY)
+    restart_policy: ChosenRestartPolicy = RestartPolicy.ALWAYS
 
 
 class HoldNamed(_Hold):

@@ -132,6 +132,16 @@ def _change(desk: Desk, statement: str) -> None:
         connection.execute(statement.encode())
 
 
+async def outages_over(desk: Desk) -> None:
+    create_many(desk.url, desk.seeded, MANY)
+    _change(
+        desk,
+        f"set session_replication_role = replica; update allocations set state = 'active', active_at = {LONG_AGO},"
+        f" requested_at = {LONG_AGO}, waits_for = 'tenant', waits_since = {LONG_AGO}, waits_until = null, health = 'degraded',"
+        f" health_cause = 'guest_down', health_since = {LONG_AGO}, proof_of_life_at = {LONG_AGO}, health_until = {LONG_AGO}",
+    )
+
+
 CASES = (
     Case("ended_allocations", allocations_ended, "select from allocations where state = 'requested'"),
     Case("ending_notices", allocations_ending, "select from allocations where ending_told_at is null"),
@@ -141,6 +151,7 @@ CASES = (
     Case("due_starts", starts_due, "select from reservations where state = 'confirmed'"),
     Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
+    Case("health", outages_over, "select from allocations where health = 'degraded'"),
     Case("maintenance", maintenance_due, "select from maintenance_windows where state = 'scheduled'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )
@@ -157,6 +168,7 @@ WITHOUT = {
     "late_starts": "tests/reservations/turning_over/test_waiting_for_units.py and the turns of its cursor",
     "stranded_reservations": "tests/reservations/turning_over; its items are few: one for each failed node",
     "units_to_start": "makes up for a transaction that passes units on",
+    "topologies": "tests/discovery/test_taking.py; one task for each node",
     "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",
 }
 """Sweepers without a case of several batches, each with what it does instead or where it is tested."""

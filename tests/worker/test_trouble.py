@@ -18,6 +18,7 @@ from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 from tests.support.worker_processes import Processes, answer_what_is_queued, play_nodes, release_all, state_of
+from worker.consumers.events import CONSUMED_TYPES
 
 CONSUMER = "berth-worker"
 STREAM = "BERTH_LOG"
@@ -86,9 +87,11 @@ def test_a_recreated_consumer_starts_at_the_saved_position(processes: Processes)
     second = create_allocation(url, seeded)
     play_nodes(url, {second: "active"})
     assert processes.metric("berth_worker_pull_renewals_total") >= 1
-    # Two of the first allocation's, two of the second's: none came again.
-    wait_for(lambda: processes.metric("berth_worker_events_total") >= 4, "the last event to be counted")
-    assert processes.metric("berth_worker_events_total") == 4
+    wait_for(lambda: _position(url) >= _last_version(url, "task.finished"), "the last event to be counted")
+    # Two of the first allocation's, two of the second's, and the discoveries': none came again.
+    (consumed,) = rows_of(url, "select count(*) from log where event_type = any (%s)", list(CONSUMED_TYPES))[0]
+    assert consumed >= 4
+    assert processes.metric("berth_worker_events_total") == consumed
 
 
 async def _forget_consumer(server: LocalNats) -> None:
