@@ -10,7 +10,7 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from orchestrator.catalogue.schemas import SLOTS_MAX
-from orchestrator.http.fields import Request, Sentence
+from orchestrator.http.fields import UNSHOWN, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import Count
 
@@ -18,11 +18,15 @@ EVIDENCE_LENGTH_MAX = 16_000
 SlotIndex = Annotated[int, Path(ge=0, le=SLOTS_MAX - 1, description="index of the slot within the node")]
 
 
+Evidence = Annotated[str, Field(pattern=rf"^[^\x00-\x08\x0b-\x1f{UNSHOWN}]+$", max_length=EVIDENCE_LENGTH_MAX)]
+"""Text with line feeds and tabs, and no other control characters."""
+
+
 class QuarantineSlot(Request):
     """Why the slot is taken out of service, and what shows it: text of a probe or a log, kept as it is."""
 
     reason: Sentence
-    evidence: Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=EVIDENCE_LENGTH_MAX)] | None = None
+    evidence: Evidence | None = None
 
 
 class ReturnSlot(Request):

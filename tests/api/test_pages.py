@@ -35,6 +35,7 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/webhooks/{webhook_id}/deliveries": [{}, {"state": "pending"}],
     "/api/v1/admin/nodes": [{}, {"state": "active"}],
     "/api/v1/admin/nodes/{node_id}/orphans": [{}, {"every": "true"}],
+    "/api/v1/admin/nodes/{node_id}/quarantines": [{}, {"every": "true"}],
     "/api/v1/admin/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
     "/api/v1/admin/dead-letters": [{}, {"state": "dead"}, {"consumer": "pages"}],
     "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
@@ -106,6 +107,11 @@ def lists(api: PublicApi) -> Lists:
         database.execute(
             "insert into allocation_timeline (allocation_id, kind, actor_kind, detail) values (%s, 'note', 'system', 'n')",
             (made[0],),
+        )
+        database.execute(
+            "insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by)"
+            " values (%s, 1, (random() * 1e15)::bigint, 'a fault', 'admin:a')",
+            (place.node["id"],),
         )
         database.execute(
             "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"

@@ -75,8 +75,11 @@ def test_gpus_are_held_for_a_window(me: Shell, tenant: Tenant) -> None:
     assert (made["gpus"], made["count"]) == (2, 2)
     assert datetime.fromisoformat(made["starts_at"]) == starts
     assert f"2 x 2 {tenant.place.sku}" in me.run(f"reserve show {made['reservation_id']}").stdout
-    template = me.json(f"reserve create {what} --holder me --starts-by-itself --label team=seven")["allocation"]
+    template = me.json(f"reserve create {what} --holder me --starts-by-itself --label team=seven --restart never")[
+        "allocation"
+    ]
     assert (template["ssh_key_ids"], template["labels"]) == ([str(tenant.ssh_key_id)], {"team": "seven"})
+    assert template["restart_policy"] == "never"
 
 
 def test_a_key_repeats_a_hold_and_shows_its_outcome(me: Shell, operator: Shell, deployment: Deployment) -> None:

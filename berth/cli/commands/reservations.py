@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 import typer
@@ -52,15 +52,23 @@ ROWS: list[Column] = [
 
 
 def _template(
-    client: Client, starts: bool, ssh_key: list[str] | None, image: str | None, label: list[str] | None
+    client: Client,
+    starts: bool,
+    ssh_key: list[str] | None,
+    image: str | None,
+    label: list[str] | None,
+    restart: str | None,
 ) -> dict[str, Any] | None:
     """The template of the allocation that starts automatically, in the API's format."""
     if not starts:
-        if ssh_key or image or label:
-            raise Refused("--ssh-key, --image and --label are for --starts-by-itself", code="usage", exit_code=USAGE)
+        if ssh_key or image or label or restart:
+            raise Refused(
+                "--ssh-key, --image, --label and --restart are for --starts-by-itself", code="usage", exit_code=USAGE
+            )
         return None
     template: dict[str, Any] = {"ssh_key_ids": [str(key) for key in find_ssh_key_ids(client, ssh_key or [])]}
-    return template | ({"image": image} if image else {}) | ({"labels": read_labels(label)} if label else {})
+    given = {"image": image, "labels": read_labels(label) if label else None, "restart_policy": restart}
+    return template | {name: value for name, value in given.items() if value is not None}
 
 
 @command(app, "create")
@@ -90,6 +98,10 @@ def create(
     ] = None,
     image: Annotated[str | None, typer.Option(help="for that allocation; default: the SKU's")] = None,
     label: Annotated[list[str] | None, typer.Option(help="for that allocation: name=value, repeatable")] = None,
+    restart: Annotated[
+        Literal["always", "never"] | None,
+        typer.Option(help="for that allocation: whether the node starts the guest again if it ends by itself"),
+    ] = None,
     idempotency_key: KeyOption = None,
 ) -> None:
     """Hold resources, or GPUs of a SKU, for a window, exclusively until the hold expires, is cancelled, or ends."""
@@ -102,7 +114,7 @@ def create(
         made = client.create_reservation(
             holder_id=holder, resources=resource or None, sku=sku, gpus=gpus, region=region, count=count,
             starts_at=moment(starts_at, "--starts-at"), ends_at=moment(ends_at, "--ends-at"), ttl_seconds=ttl, name=name,
-            allocation=_template(client, starts_by_itself, ssh_key, image, label), idempotency_key=idempotency_key,
+            allocation=_template(client, starts_by_itself, ssh_key, image, label, restart), idempotency_key=idempotency_key,
         )  # fmt: skip
         show_one(session, made, ROWS)
 

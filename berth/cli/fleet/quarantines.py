@@ -25,6 +25,11 @@ SHOWN: list[Column] = [
 Slot = Annotated[int, typer.Argument(help="index of the slot within the node", min=0)]
 
 
+def _printable(text: str) -> str:
+    """The text with a replacement character for each control character, such as logs contain."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\ufffd" for one in text)
+
+
 def quarantine(
     session: Session,
     node: Name,
@@ -35,7 +40,7 @@ def quarantine(
     """Take a slot out of service: nothing new is placed on it, an allocation on it stays until its release."""
     with session.client() as client:
         node_id = client.get_node(node).id
-        shown = evidence.read_text(errors="replace") if evidence else None
+        shown = _printable(evidence.read_text(errors="replace")) if evidence else None
         show_one(session, client.quarantine_slot(node_id, slot, reason=reason, evidence=shown), SHOWN)
 
 

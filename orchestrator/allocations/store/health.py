@@ -90,7 +90,7 @@ order by health_until limit :limit
 """
 # Marked offline by another door than silence, or active only since.
 _UNNOTICED = """
-select n.id from nodes n where not n.online and exists (
+select n.id from nodes n where not n.online and n.state <> 'retired' and exists (
     select from allocations a where a.node_id = n.id and a.state = 'active' and a.health is null)
 order by n.id limit :limit
 """
