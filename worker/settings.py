@@ -104,6 +104,7 @@ class Settings(TemporalSettings):
     topology_discover_seconds: float = Field(
         86_400.0, ge=60, description="longest time between two discoveries of a node"
     )
+    topologies_seconds: float = Field(30.0, gt=0, description="how often due and ended discoveries are looked up")
     reconcile_nodes_max: int = Field(500, ge=1, le=10_000, description="nodes compared in one round")
     missing_inventories_min: int = Field(
         3,

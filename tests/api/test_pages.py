@@ -41,6 +41,15 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
 }
 """Each list without and with the filters that change its statement."""
+FLEET = """
+with quarantine as (
+    insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by)
+    values (%(node)s, 1, (random() * 1e15)::bigint, 'a fault', 'admin:a')
+)
+insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
+values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())
+"""
+"""An item of each list of a node."""
 OF_OPERATORS = ("/api/v1/admin/", "/api/v1/usage")
 
 
@@ -108,16 +117,7 @@ def lists(api: PublicApi) -> Lists:
             "insert into allocation_timeline (allocation_id, kind, actor_kind, detail) values (%s, 'note', 'system', 'n')",
             (made[0],),
         )
-        database.execute(
-            "insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by)"
-            " values (%s, 1, (random() * 1e15)::bigint, 'a fault', 'admin:a')",
-            (place.node["id"],),
-        )
-        database.execute(
-            "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"
-            " values (%s, uuidv7(), '{1}', 'operator', clock_timestamp())",
-            (place.node["id"],),
-        )
+        database.execute(FLEET, {"node": place.node["id"]})
     days = [f"{number + 2} days" for number in range(ITEMS)]
     for allocation, since in zip(made, days, strict=True):
         database.execute(

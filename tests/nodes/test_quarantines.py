@@ -15,6 +15,7 @@ from orchestrator.nodes.commands.orphans import destroy_orphan
 from orchestrator.nodes.commands.quarantines import quarantine_slot, return_slot
 from orchestrator.nodes.orphan_states import OrphanState
 from orchestrator.nodes.queries import find_node, list_quarantines_of_node
+from orchestrator.nodes.store.slot_service import DRIFT_REASON
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import (
@@ -154,6 +155,29 @@ def test_a_slot_with_an_orphan_serves_again_only_when_both_are_gone(database_url
     orphaned, quarantined = "an orphan is on it; see berth node orphans", "quarantined: XID 79"
     assert [reason for _, reason in seen] == [orphaned, quarantined, orphaned, quarantined, None]
     assert kept(database_url) == []
+
+
+def test_a_slot_that_drifted_stays_out_after_its_return(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+    with connect(database_url) as database:
+        database.execute(
+            "insert into node_topologies (node_id, task_id, epoch, next_at, drifted_slots, drifted_since)"
+            " values (%s, uuidv7(), 1, now(), '{4}', now())",
+            (node,),
+        )
+
+    async def way(context: Context) -> list[tuple[Any, Any]]:
+        await _out(context, node, 4)
+        await _out(context, node, 5)
+        quarantined = await _slot(context, node, 4)
+        await _in(context, node, 4)
+        await _in(context, node, 5)
+        return [quarantined, await _slot(context, node, 4), await _slot(context, node, 5)]
+
+    quarantined, drifted, other = run_with(database_url, way)
+    assert quarantined == ("out_of_service", "quarantined: XID 79")
+    assert drifted == ("out_of_service", DRIFT_REASON)
+    assert other == ("free", None)
 
 
 @pytest.mark.parametrize("slot", [8, 63])

@@ -107,7 +107,8 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
         ),
         Sweeper(
             "topologies",
-            every,
+            # Its queries read every node: 0.1 s at 50,000 of them, and no discovery is urgent.
+            settings.topologies_seconds,
             partial(sweep_topologies, context, settings.topology_discover_seconds, batch),
             "discoveries that are due or whose task has ended",
         ),

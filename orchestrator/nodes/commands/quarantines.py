@@ -53,7 +53,7 @@ async def quarantine_slot(
 async def return_slot(
     context: Context, operation: Operation, actor: Actor, node_id: UUID, slot_index: int, *, note: str
 ) -> Answer:
-    """200 with the quarantine, ended: the slot is in service again unless an orphan is on it.
+    """200 with the quarantine, ended: the slot is in service again unless an orphan or a drift keeps it out.
 
     Refusals: `NotFound` for an unknown node or slot, `InvalidState` if the slot is not in quarantine.
     """

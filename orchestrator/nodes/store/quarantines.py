@@ -77,7 +77,10 @@ async def begin_quarantine(
 
 
 async def end_quarantine(tx: Transaction, node_id: UUID, unit: int, *, note: str, by: str) -> Quarantine:
-    """Return the slot, unless an orphan keeps it out; the caller holds the node's lock and found the open quarantine."""
+    """Return the slot, unless an orphan or a drift keeps it out.
+
+    The caller holds the node's lock and found the open quarantine.
+    """
     row = (await tx.execute(_END, {"unit": unit, "note": note, "by": by})).one()
     await keep_slots(tx, node_id)
     return Quarantine(**row._mapping)
