@@ -24,7 +24,7 @@ def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Proce
     processes.start_relay()
     first = processes.start_worker(transaction_timeout_seconds=3)
     ids = create_many(url, seeded, COUNT)
-    wait_for(lambda: rows_of(url, "select from node_tasks"), "some to be under way")
+    wait_for(lambda: rows_of(url, "select from node_tasks where allocation_id is not null"), "some to be under way")
     first.send_signal(signal.SIGSTOP)
     processes.start_worker(transaction_timeout_seconds=3)
     play_nodes(url, dict.fromkeys(ids, "active"))

@@ -34,6 +34,7 @@ from worker.workflows.starting import rescue_workflow_id
 
 AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
 CONSUMER = "berth-worker"
+OF_ALLOCATIONS = "select from node_tasks where allocation_id is not null"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(proce
     processes.start_relay()
     processes.start_worker(**AT_ONCE)
     living, terminated = create_many(url, seeded, 2)
-    wait_for(lambda: len(rows_of(url, "select from node_tasks")) == 2, "both tasks to be issued")
+    wait_for(lambda: len(rows_of(url, OF_ALLOCATIONS)) == 2, "both tasks to be issued")
     before = task_of(url, living)["notify"]
     asyncio.run(_terminate(processes.temporal_address, task_of(url, terminated)["notify"]))
     wait_for(lambda: "overdue" in task_of(url, terminated)["notify"], "the terminated one to be taken over")
@@ -130,7 +131,7 @@ def test_a_lost_signal_is_repeated_before_the_deadline(processes: Processes) -> 
     relay = processes.start_relay()
     processes.start_worker(**AT_ONCE)
     allocation_id = create_allocation(url, seeded)
-    wait_for(lambda: rows_of(url, "select from node_tasks"), "the task to be issued")
+    wait_for(lambda: rows_of(url, OF_ALLOCATIONS), "the task to be issued")
     relay.kill()
     relay.wait()
     play_nodes(url, {allocation_id: "active"})
