@@ -16,6 +16,7 @@ from node_agent.discovery.discover import discover
 from node_agent.wire.topology import Topology
 from tests.discovery.fake_nvml import LINKS, MEMORY_BYTES, FakeNvml
 from tests.discovery.trees import GPU_ADDRESSES, RecordedTree
+from tests.support.waiting import wait_for
 
 
 def found(tree: RecordedTree, nvml: FakeNvml, seconds: float = 30.0) -> Topology:
@@ -141,4 +142,5 @@ def test_cancelled_discovery_leaves_no_process(tree: RecordedTree, nvml: FakeNvm
                 await discover("libvirt", tree.root, nvml.environment, 60.0)
 
     asyncio.run(cancelled())
+    wait_for(lambda: not left_behind(), "the kernel to end what was killed", 10.0)
     assert left_behind() == []

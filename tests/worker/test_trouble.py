@@ -117,7 +117,7 @@ def _everything(url: str) -> list[list[Any]]:
 def test_an_unreadable_message_becomes_a_dead_letter(processes: Processes) -> None:
     """It neither stops the consumer nor comes again."""
     asyncio.run(_publish_nonsense(processes.nats))
-    processes.start_worker(worker_ack_wait_seconds=0.5)
+    processes.start_worker(worker_ack_wait_seconds=15)
     wait_for(lambda: processes.metric("berth_worker_events_total") >= len(NONSENSE), "all to be looked at")
     wait_for(lambda: asyncio.run(_unsettled(processes.nats)) == 0, "nothing to be left unacknowledged")
     assert processes.metric("berth_worker_events_total") == len(NONSENSE)
