@@ -50,6 +50,7 @@ _DESCRIPTIONS: Final = {
     413: "The body is too large",
     422: "The request does not fit the schema, or names what is not there",
     429: "The principal has reached one of its limits, or too many wrong credentials came from this address",
+    431: "The request line and headers are too large",
     503: "Nothing can be done now, or the outcome is unknown",
 }
 
