@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from urllib.parse import parse_qs
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -19,6 +20,10 @@ WINDOW = {
     "window_id": ID, "starts_at": STARTS, "ends_at": ENDS, "reason": "firmware", "state": "scheduled", "created_at": STARTS,
     "started_at": None, "ended_at": None, "resources": [SLOT], "planned": [SLOT], "waits_for": "start",
     "waits_since": STARTS, "waits_until": STARTS,
+}  # fmt: skip
+NODE = {
+    "region": "r", "gpu_model": "H100", "shape": "gpu_slice", "slot_count": 8, "half_slots": 4, "state": "active",
+    "online": True, "free_slots": 7, "cleanup_blocked_slots": 0, "epoch": 1, "row_version": 1,
 }  # fmt: skip
 CONFLICT = {
     "owner": f"allocations/{ID}", "tenant_id": ID, "node_id": NODE_ID, "resources": [SLOT], "starts_at": STARTS,
@@ -74,6 +79,20 @@ def test_a_plan_names_every_resource_and_prints_the_conflicts() -> None:
         assert query.count("resources=") == 2
         assert f"allocations/{ID}" in done.output
         assert "notify" in done.output
+
+
+@pytest.mark.parametrize(
+    "nodes", ["--nodes gpu-1,gpu-2", "--node gpu-1 --node gpu-2", "--nodes gpu-1,gpu-2, --node gpu-1"]
+)
+def test_nodes_are_named_one_by_one_or_with_commas(nodes: str) -> None:
+    ids = [NODE_ID, ID]
+    found = [Reply(body={**NODE, "id": node_id, "name": f"gpu-{number}"}) for number, node_id in enumerate(ids, 1)]
+    with ScriptedServer([*found, Reply(body={"conflicts": []})]) as server:
+        done = against(server, f"maintenance plan {nodes} {TIMES}")
+        assert done.exit_code == 0, done.output
+        assert [asked.path.rsplit("/", 1)[1] for asked in server.asked[:2]] == ["gpu-1", "gpu-2"]
+        query = parse_qs(server.asked[2].path.partition("?")[2])
+        assert query["resources"] == [f"node:{node_id}" for node_id in ids]
 
 
 def test_the_list_filters_by_state() -> None:

@@ -33,7 +33,9 @@ CONFLICTS: list[Column] = [
 ]  # fmt: skip
 
 WindowId = Annotated[UUID, typer.Argument(help="the window's id")]
-Nodes = Annotated[list[str] | None, typer.Option("--node", help="a node's name or id; repeatable")]
+Nodes = Annotated[
+    list[str] | None, typer.Option("--node", "--nodes", help="a node's name or id, or several with commas; repeatable")
+]
 Slots = Annotated[list[str] | None, typer.Option("--slot", help="slot:<node id>:<index>; repeatable")]
 StartsAt = Annotated[str, typer.Option(help="RFC 3339 with its zone; a past time: at once")]
 EndsAt = Annotated[str, typer.Option(help="RFC 3339 with its zone")]
@@ -69,8 +71,9 @@ def _time(text: str, option: str) -> datetime:
 
 
 def _resources(client: Client, nodes: list[str] | None, slots: list[str] | None) -> list[str]:
-    """The names of the resources; a node is named by its id."""
-    return [*(f"node:{client.get_node(node).id}" for node in nodes or ()), *(slots or ())]
+    """The names of the resources; a node is named by its id. No name contains a comma."""
+    named = [node for several in nodes or () for node in several.split(",") if node]
+    return [*(f"node:{client.get_node(node).id}" for node in dict.fromkeys(named)), *(slots or ())]
 
 
 @command(app, "plan")
