@@ -1,6 +1,6 @@
 """`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`).
 
-`python -m node_agent --check` checks the host instead and needs no settings.
+`python -m node_agent --check` checks the host instead and needs no settings: 0 if nothing refuses the host, otherwise 1.
 """
 
 from __future__ import annotations

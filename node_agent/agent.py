@@ -22,6 +22,7 @@ from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
 from node_agent.admission import Trust
 from node_agent.attestation.tpm import Tpm
+from node_agent.checks.start import require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.contract import Driver, Inventory
@@ -114,6 +115,7 @@ class Agent:
             await self._start_and_serve()
 
     async def _start_and_serve(self) -> None:
+        await require_fit_host(self._settings)
         await self._driver.start()
         resumed = await self._driver.resume()
         log.info("resumed", driver=self._driver.name, allocations=len(resumed), journal_entries=self._journal.entries)

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from node_agent.checks.finding import Finding
+from node_agent.checks.finding import Code, Finding
 
 # mov dx,0xe9; mov al,'K'; out dx,al; mov dx,0xf4; mov al,0x10; out dx,al; hlt; jmp $-1
 BOOT_SECTOR = bytes.fromhex("bae900b04beebaf400b010eef4ebfd").ljust(510, b"\0") + b"\x55\xaa"
@@ -23,13 +23,16 @@ def check_emulation(
     """Check that QEMU boots a guest without KVM: every host with QEMU passes."""
     fault = _fault("tcg", qemu, boot_sector, seconds)
     remedy = "install it: apt-get install --no-install-recommends qemu-system-x86"
-    return Finding("qemu", fault is None, fault or "a probe guest boots", remedy)
+    return Finding("qemu", fault, Code.EMULATION_FAILS, remedy) if fault else Finding("qemu", "a probe guest boots")
 
 
 def check_kvm(qemu: str = QEMU, boot_sector: bytes = BOOT_SECTOR, seconds: float = KVM_SECONDS_MAX) -> Finding:
     """Report whether KVM boots a guest within `seconds`. Never a failure: without KVM guests run by emulation."""
     fault = _fault("kvm", qemu, boot_sector, seconds)
-    return Finding("kvm", True, f"guests run by emulation: {fault}" if fault else "a probe guest boots")
+    if fault is None:
+        return Finding("kvm", "a probe guest boots")
+    remedy = "switch on virtualization in the firmware and load kvm_intel or kvm_amd"
+    return Finding("kvm", f"guests run by emulation: {fault}", Code.KVM_RUNS_NO_GUEST, remedy)
 
 
 def kvm_boots() -> bool:

@@ -1,20 +1,84 @@
-"""What a check of the host found."""
+"""What a check of the host found, and the codes of everything that it can object to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """What an objection means. `refuses`: an agent with the driver libvirt does not start."""
+
+    REFUSES = "refuses"
+    WARNS = "warns"
+    INFORMS = "informs"
+
+
+class Code(StrEnum):
+    """Stable codes of objections; docs/reference/fleet/host-checks.md has each."""
+
+    DIRECTORY_UNUSABLE = "directory_unusable"
+    DIRECT_IO_MISSING = "direct_io_missing"
+    GUEST_DIRECTORY_CLOSED = "guest_directory_closed"
+    EMULATION_FAILS = "emulation_fails"
+    KVM_RUNS_NO_GUEST = "kvm_runs_no_guest"
+    KVM_ABSENT = "kvm_absent"
+    KVM_CLOSED_TO_GUESTS = "kvm_closed_to_guests"
+    KVM_CLOSED_TO_LIBVIRT = "kvm_closed_to_libvirt"
+    KVM_ACCESS_UNKNOWN = "kvm_access_unknown"
+    QEMU_USER_ABSENT = "qemu_user_absent"
+    LIBVIRT_PACKAGES_MISSING = "libvirt_packages_missing"
+    LIBVIRT_SILENT = "libvirt_silent"
+    LIBVIRT_SETTINGS_UNREADABLE = "libvirt_settings_unreadable"
+    VIRTLOGD_ABSENT = "virtlogd_absent"
+    CONSOLE_LOG_UNBOUNDED = "console_log_unbounded"
+    CONSOLE_LOG_BOUND_LARGE = "console_log_bound_large"
+    BRIDGE_FILTER_ON = "bridge_filter_on"
+    BRIDGE_FILTER_UNREADABLE = "bridge_filter_unreadable"
+    IOMMU_OFF = "iommu_off"
+    IOMMU_UNNEEDED = "iommu_unneeded"
+    HUGE_PAGES_RESERVED = "huge_pages_reserved"
+
+
+_WARNINGS = {
+    Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
+    Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
+    Code.QEMU_USER_ABSENT,
+}  # fmt: skip
+_INFORMATION = {Code.KVM_RUNS_NO_GUEST, Code.KVM_ABSENT, Code.IOMMU_UNNEEDED, Code.HUGE_PAGES_RESERVED}
+_LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
+
+
+def severity_of(code: Code) -> Severity:
+    """The severity of a code. Whatever is neither a warning nor information refuses."""
+    if code in _WARNINGS:
+        return Severity.WARNS
+    return Severity.INFORMS if code in _INFORMATION else Severity.REFUSES
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: whether the host passes, what was found, and what to do if it does not pass."""
+    """One check: what was found; if the check objects, its code and what to do about it."""
 
     name: str
-    passed: bool
     found: str
+    code: Code | None = None
     remedy: str = ""
+
+    @property
+    def severity(self) -> Severity | None:
+        """None if the check does not object."""
+        return None if self.code is None else severity_of(self.code)
+
+    @property
+    def passed(self) -> bool:
+        """Whether an agent may start on this host as far as this check knows."""
+        return self.severity is not Severity.REFUSES
 
     def line(self) -> str:
         """The finding as one line of output."""
-        text = f"{'ok' if self.passed else 'FAIL':4}  {self.name}: {self.found}"
-        return text if self.passed else f"{text}; {self.remedy}"
+        label = _LABELS[self.severity]
+        text = f"{label:4}  {self.name}: {self.found}"
+        if self.code is None:
+            return text
+        return f"{text} [{self.code}]" + (f"; {self.remedy}" if self.remedy else "")

@@ -1,15 +1,23 @@
-"""Every check of the host, for `python -m node_agent --check`; needs no enrolment and changes nothing."""
+"""Every check of the host, for `python -m node_agent --check`, and those that run at each start. They change nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from node_agent.checks.accelerator import check_emulation, check_kvm
+from node_agent.checks.accelerator import check_emulation, check_kvm, kvm_boots
+from node_agent.checks.bridges import check_bridge_filter
+from node_agent.checks.console_logs import check_console_logs
 from node_agent.checks.finding import Finding
 from node_agent.checks.hypervisor import check_libvirt, check_traversal
+from node_agent.checks.iommu import check_iommu
+from node_agent.checks.kvm_device import check_qemu_users
+from node_agent.checks.memory import check_huge_pages
 from node_agent.checks.storage import check_direct_io
+from node_agent.discovery.reading import Gaps, Tree
+from node_agent.protocol import SLOT_INDEX_MAX
+from node_agent.settings import Settings
 
 
 def check_host(environment: Mapping[str, str]) -> list[Finding]:
@@ -17,18 +25,41 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     state_dir, guest_dir = (environment.get(f"BERTH_{name}") for name in ("AGENT_STATE_DIR", "GUEST_DIR"))
     storage = [check_direct_io(Path(state_dir))] if state_dir else []
     if guest_dir:
-        storage += [
-            check_direct_io(Path(guest_dir), "guest directory", "BERTH_GUEST_DIR"),
-            check_traversal(Path(guest_dir)),
-        ]
-    is_libvirt = environment.get("BERTH_AGENT_DRIVER") == "libvirt"
-    libvirt = [check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))] if is_libvirt else []
-    return [*storage, check_emulation(), check_kvm(), *libvirt]
+        storage += _guest_directory(Path(guest_dir))
+    probes = [check_emulation(), kvm := check_kvm()]
+    if environment.get("BERTH_AGENT_DRIVER") != "libvirt":
+        return [*storage, *probes]
+    number = environment.get("BERTH_GUEST_USER_ID_FIRST", "")
+    is_number = number.isdecimal() and len(number) < 11
+    first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
+    libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
+    return [*storage, *probes, libvirt, *check_system(Path("/"), first, lambda: kvm.code is None)]
+
+
+def check_start(state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/")) -> list[Finding]:
+    """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
+
+    libvirtd and the accelerator are left to the start of the driver.
+    """
+    storage = [check_direct_io(state_dir), *_guest_directory(guest_dir)]
+    return [*storage, *check_system(root, user_id_first, kvm_boots)]
+
+
+def check_system(root: Path, user_id_first: int, boots: Callable[[], bool]) -> list[Finding]:
+    """The checks of the files below `root` and of the users of QEMU. `boots`: whether KVM runs a guest."""
+    tree = Tree(root, Gaps())
+    # The first and the last of the users: between them nothing differs but what an administrator made so.
+    users = check_qemu_users(tree, root, (user_id_first, user_id_first + SLOT_INDEX_MAX), boots)
+    return [*users, check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree), check_huge_pages(tree)]
 
 
 def report_host() -> int:
-    """Print one line per finding. Return 0 if all passed, otherwise 1."""
+    """Print one line per finding. Return 0 if no finding refuses the host, otherwise 1."""
     findings = check_host(os.environ)
     for finding in findings:
         print(finding.line())  # noqa: T201 - the output of the command
     return 0 if all(finding.passed for finding in findings) else 1
+
+
+def _guest_directory(directory: Path) -> list[Finding]:
+    return [check_direct_io(directory, "guest directory", "BERTH_GUEST_DIR"), check_traversal(directory)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node_agent.checks.finding import Finding
+from node_agent.checks.finding import Code, Finding
 
 
 def check_libvirt(uri: str) -> Finding:
@@ -15,19 +15,17 @@ def check_libvirt(uri: str) -> Finding:
         import libvirt
         import pycdlib  # noqa: F401 - the driver needs it
     except ImportError as error:
-        return Finding(
-            name, False, str(error), "install them: pip install --require-hashes -r requirements-libvirt.lock"
-        )
+        remedy = "install them: pip install --require-hashes -r requirements-libvirt.lock"
+        return Finding(name, str(error), Code.LIBVIRT_PACKAGES_MISSING, remedy)
     libvirt.registerErrorHandler(lambda *_: None, None)
     try:
         connection = libvirt.open(uri)
         version = connection.getLibVersion()
         connection.close()
     except libvirt.libvirtError as error:
-        return Finding(name, False, f"{uri}: {error}", "start libvirtd, and let the agent's user open its socket")
-    return Finding(
-        name, True, f"{uri} answers, version {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
-    )
+        remedy = "start libvirtd, and let the agent's user open its socket"
+        return Finding(name, f"{uri}: {error}", Code.LIBVIRT_SILENT, remedy)
+    return Finding(name, f"{uri} answers, version {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}")
 
 
 def check_traversal(directory: Path) -> Finding:
@@ -37,7 +35,9 @@ def check_traversal(directory: Path) -> Finding:
         try:
             mode = place.stat().st_mode
         except OSError as error:
-            return Finding(name, False, f"{place}: {error.strerror}", "make the directory that BERTH_GUEST_DIR names")
+            remedy = "make the directory that BERTH_GUEST_DIR names"
+            return Finding(name, f"{place}: {error.strerror}", Code.DIRECTORY_UNUSABLE, remedy)
         if not mode & 0o001:
-            return Finding(name, False, f"{place} can be traversed by its owner alone", f"chmod o+x {place}")
-    return Finding(name, True, f"{directory} can be traversed by QEMU's users")
+            found = f"{place} can be traversed by its owner alone"
+            return Finding(name, found, Code.GUEST_DIRECTORY_CLOSED, f"chmod o+x {place}")
+    return Finding(name, f"{directory} can be traversed by QEMU's users")

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from node_agent.checks.finding import Finding
+from node_agent.checks.finding import Code, Finding
 
 
 def check_direct_io(directory: Path, name: str = "state directory", setting: str = "BERTH_AGENT_STATE_DIR") -> Finding:
@@ -17,10 +17,11 @@ def check_direct_io(directory: Path, name: str = "state directory", setting: str
         descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno == errno.EINVAL:
-            return Finding(name, False, f"the file system of {directory} does not support O_DIRECT", remedy)
-        return Finding(name, False, f"{directory}: {error.strerror}", remedy)
+            found = f"the file system of {directory} does not support O_DIRECT"
+            return Finding(name, found, Code.DIRECT_IO_MISSING, remedy)
+        return Finding(name, f"{directory}: {error.strerror}", Code.DIRECTORY_UNUSABLE, remedy)
     finally:
         # open(2) with O_CREAT may leave the file behind although O_DIRECT was refused.
         probe.unlink(missing_ok=True)
     os.close(descriptor)
-    return Finding(name, True, f"{directory} supports O_DIRECT")
+    return Finding(name, f"{directory} supports O_DIRECT")

@@ -85,7 +85,10 @@ def test_a_file_system_without_direct_io_fails_with_a_remedy(tmp_path: Path) -> 
     if done.returncode in (1, 77):
         pytest.skip("this user may not mount a file system")
     assert done.returncode == 0, done.stderr
-    assert "does not support O_DIRECT; put BERTH_AGENT_STATE_DIR on a directory of ext4 or XFS" in done.stdout
+    assert (
+        "does not support O_DIRECT [direct_io_missing]; put BERTH_AGENT_STATE_DIR on a directory of ext4 or XFS"
+        in done.stdout
+    )
 
 
 def test_the_state_directory_is_checked_only_if_it_is_named(tmp_path: Path) -> None:
@@ -119,7 +122,7 @@ def test_libvirt_is_checked_for_its_driver_alone(tmp_path: Path) -> None:
     names = {
         finding.name for finding in check_host({"BERTH_GUEST_DIR": str(tmp_path), "BERTH_AGENT_DRIVER": "libvirt"})
     }
-    assert {"libvirt", "guest directory"} <= names
+    assert {"libvirt", "guest directory", "qemu user", "virtlogd", "bridge filter", "iommu", "huge pages"} <= names
     assert {"libvirt", "guest directory"}.isdisjoint(finding.name for finding in check_host({}))
 
 

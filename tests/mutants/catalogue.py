@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import discovery, guests, health, maintenance, quarantines, wipes
+from tests.mutants.fleet import discovery, guests, health, hosts, maintenance, quarantines, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -40,6 +40,7 @@ MODULES = (
     log,
     maintenance,
     guests,
+    hosts,
     wipes,
     health,
     discovery,
