@@ -35,6 +35,7 @@ from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.key_sets import KeySets
 from node_agent.metrics import AgentMetrics
+from node_agent.probes.probe import Prober
 from node_agent.problems import CannotStart
 from node_agent.protocol import (
     HELD_ALLOCATIONS_MAX,
@@ -139,7 +140,10 @@ class Agent:
 
     def _effects(self) -> Effects:
         statements = StatementSigner(self._store, self._clock, self._driver.name)
-        return Effects(self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements)
+        prober = Prober(
+            self._driver.name, self._settings.agent_probe_plugins_dir, self._settings.agent_probe_plugin_seconds
+        )
+        return Effects(self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober)
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds

@@ -20,6 +20,7 @@ from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, R
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.drivers.restarting import Restarts
 from node_agent.metrics import AgentMetrics
+from node_agent.probes.probe import Prober
 from node_agent.problems import JournalUnwritable
 from node_agent.protocol import (
     PROVISIONS,
@@ -55,9 +56,11 @@ class Effects:
     """Carries out tasks on one driver."""
 
     def __init__(
-        self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner
-    ) -> None:
+        self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
+        prober: Prober,
+    ) -> None:  # fmt: skip
         self._driver = driver
+        self._prober = prober
         self._restarts = restarts
         self._metrics = metrics
         self._proofs = proofs
@@ -130,17 +133,7 @@ class Effects:
     async def _probe(self, body: TaskBody) -> ResultReport:
         if body.type is TaskType.TOPOLOGY_DISCOVER:
             return completed(body.fence, json.loads((await self._driver.topology()).canonical()))
-        inventory = await self._driver.inventory()
-        return completed(
-            body.fence,
-            {
-                "healthy": not inventory.dead,
-                "driver": self._driver.name,
-                "allocations": [str(allocation) for allocation in inventory.allocations],
-                "dead": [str(allocation) for allocation in inventory.dead],
-                "leased_slots": {str(slot): str(allocation) for slot, allocation in inventory.leased_slots.items()},
-            },
-        )
+        return completed(body.fence, json.loads((await self._prober.probe()).canonical()))
 
     async def _cleaned_up(self, allocation_id: UUID, detail: str) -> str:
         try:

@@ -66,6 +66,12 @@ class Settings(BaseSettings):
         600.0, gt=0, description="a guest that has run so long since its last restart has all attempts again"
     )
     agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
+    agent_probe_plugins_dir: Path | None = Field(
+        None, description="directory of executables that health probes run; default: none"
+    )
+    agent_probe_plugin_seconds: float = Field(
+        30.0, gt=0, le=60, description="how long one executable of a health probe may run"
+    )
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")

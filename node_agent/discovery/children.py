@@ -1,8 +1,10 @@
-"""Runs one part of discovery in a separate process, for a bounded time, and reads a bounded answer."""
+"""Runs one part of discovery or of a probe in a separate process, for a bounded time, and reads a bounded answer."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,43 +19,59 @@ class NoAnswer(Exception):
 
 async def ask_child(module: str, arguments: Sequence[str], environment: Mapping[str, str], seconds: float) -> bytes:
     """Return what `python -m module` prints. Raises NoAnswer. No process is left behind, unless the kernel cannot end it."""
+    code, answer = await run_bounded(
+        (sys.executable, "-m", module, *arguments), environment, seconds, ANSWER_BYTES_MAX
+    )  # fmt: skip
+    require_success(code)
+    return answer
+
+
+def require_success(code: int) -> None:
+    """Raise NoAnswer if a process with this exit code failed."""
+    if code != 0:
+        raise NoAnswer(f"the process {f'was ended by signal {-code}' if code < 0 else f'exited with {code}'}")
+
+
+async def run_bounded(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float, bytes_max: int
+) -> tuple[int, bytes]:
+    """Return exit code and output of a command. Raises NoAnswer. Its process group is killed at the deadline and at the bound."""
     try:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments, env=dict(environment), stdin=asyncio.subprocess.DEVNULL,
+            *command, env=dict(environment), stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise NoAnswer(f"no process can be started: {error.strerror}") from error
+    has_ended = False
     try:
         async with asyncio.timeout(seconds):
-            answer = await _read(child)
+            answer = await _read(child, bytes_max)
             code = await child.wait()
+        has_ended = True
     except TimeoutError as error:
         raise NoAnswer(f"no answer within {seconds:g} s") from error
     finally:
-        await _end(child)
-    if code != 0:
-        how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-        raise NoAnswer(f"the process {how}")
-    return answer
+        if not has_ended:
+            await _end(child)
+    return code, answer
 
 
-async def _read(child: asyncio.subprocess.Process) -> bytes:
+async def _read(child: asyncio.subprocess.Process, bytes_max: int) -> bytes:
     if child.stdout is None:
         raise NoAnswer("the process has no output")
     answer = b""
     while part := await child.stdout.read(65_536):
         answer += part
-        if len(answer) > ANSWER_BYTES_MAX:
-            raise NoAnswer(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+        if len(answer) > bytes_max:
+            raise NoAnswer(f"the answer is larger than {bytes_max} bytes")
     return answer
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    if child.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        child.kill()
+    # The group, because a process of the child may hold its output open after the child has ended.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
     # A process that waits for a device inside the kernel ends only when the device answers.
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILL_SECONDS_MAX):

@@ -30,7 +30,7 @@ async def discover(
     nvml_seconds: float = NVML_SECONDS_MAX,
 ) -> Topology:  # fmt: skip
     """Read the hardware, ask NVML if an NVIDIA GPU may be there, and combine both."""
-    environment = _without_secrets() if environment is None else environment
+    environment = without_secrets() if environment is None else environment
     hardware = await _hardware(driver, root, environment)
     report = NvmlReport(answered=False)
     if hardware.gpus is None or any((gpu.pci_id or NVIDIA).startswith(NVIDIA) for gpu in hardware.gpus):
@@ -103,5 +103,6 @@ async def _nvml(environment: Mapping[str, str], seconds: float) -> NvmlReport:
         return NvmlReport(answered=False, gaps=gaps.all())
 
 
-def _without_secrets() -> dict[str, str]:
+def without_secrets() -> dict[str, str]:
+    """The agent's environment for programs that it starts: without its settings, which contain tokens."""
     return {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}

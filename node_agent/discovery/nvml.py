@@ -22,21 +22,33 @@ MIG_INSTANCES_MAX = 16
 def read_nvml() -> NvmlReport:
     """Ask for every GPU. A GPU that NVML has lost has no address and is a gap; an unsupported field is absent."""
     gaps = Gaps()
+    count = count_gpus(gaps)
+    if count is None:
+        return NvmlReport(answered=False, gaps=gaps.all())
+    found = [_gpu(index, *gpu, gaps) for index in range(count) if (gpu := gpu_at(index, gaps)) is not None]
+    return NvmlReport(answered=True, driver=driver_version(gaps), gpus=found, gaps=gaps.all())
+
+
+def count_gpus(gaps: Gaps) -> int | None:
+    """How many GPUs to ask for; None if NVML does not answer."""
     try:
         pynvml.nvmlInit()
         count = int(pynvml.nvmlDeviceGetCount())
     except pynvml.NVMLError as error:
         gaps.add("nvml", str(error))
-        return NvmlReport(answered=False, gaps=gaps.all())
+        return None
     if count > GPUS_MAX:
         gaps.add("nvml", f"{count} GPUs were found, the first {GPUS_MAX} are listed")
-    found = [gpu for index in range(min(count, GPUS_MAX)) if (gpu := _gpu(index, gaps)) is not None]
-    return NvmlReport(
-        answered=True, driver=_text(pynvml.nvmlSystemGetDriverVersion, gaps, "nvml driver"), gpus=found, gaps=gaps.all()
-    )
+    return min(count, GPUS_MAX)
 
 
-def _gpu(index: int, gaps: Gaps) -> Gpu | None:
+def driver_version(gaps: Gaps) -> str | None:
+    """The version of NVIDIA's driver."""
+    return _text(pynvml.nvmlSystemGetDriverVersion, gaps, "nvml driver")
+
+
+def gpu_at(index: int, gaps: Gaps) -> tuple[Any, str] | None:
+    """Handle and PCI address of a GPU; None if NVML does not answer for it."""
     subject = f"nvml gpu {index}"
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -48,9 +60,14 @@ def _gpu(index: int, gaps: Gaps) -> Gpu | None:
     if address is None:
         gaps.add(subject, f"has no PCI address: {bus_id!r}")
         return None
-    memory = _asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total, gaps, subject)
-    mig = _asked(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0], gaps, subject)
-    links = _links(handle, gaps, subject)
+    return handle, address
+
+
+def _gpu(index: int, handle: Any, address: str, gaps: Gaps) -> Gpu:
+    subject = f"nvml gpu {index}"
+    memory = asked(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total, gaps, subject)
+    mig = asked(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0], gaps, subject)
+    links = link_states(handle, gaps, subject)
     return Gpu(
         address=address,
         model=_text(lambda: pynvml.nvmlDeviceGetName(handle), gaps, subject),
@@ -65,18 +82,22 @@ def _gpu(index: int, gaps: Gaps) -> Gpu | None:
     )
 
 
-def _links(handle: Any, gaps: Gaps, subject: str) -> list[bool]:
+def link_states(handle: Any, gaps: Gaps, subject: str) -> list[bool]:
+    """Of each NVLink in order whether it is up."""
     links: list[bool] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _asked(lambda link=link: pynvml.nvmlDeviceGetNvLinkState(handle, link), gaps, subject)  # type: ignore[misc]
-        if state is None:
+        try:
+            links.append(bool(pynvml.nvmlDeviceGetNvLinkState(handle, link)))
+        except (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+            break  # behind the last one
+        except pynvml.NVMLError as error:
+            gaps.add(subject, str(error))
             break
-        links.append(bool(state))
     return links
 
 
 def _mig_instances(handle: Any, gaps: Gaps, subject: str) -> int | None:
-    most = _asked(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle), gaps, subject)
+    most = asked(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle), gaps, subject)
     if most is None:
         return None
     found = 0
@@ -93,14 +114,14 @@ def _mig_instances(handle: Any, gaps: Gaps, subject: str) -> int | None:
 
 
 def _text(question: Callable[[], Any], gaps: Gaps, subject: str) -> str | None:
-    answer = _asked(question, gaps, subject)
+    answer = asked(question, gaps, subject)
     if answer is None:
         return None
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
     return printable(text)[:TEXT_MAX].strip() or None
 
 
-def _asked(question: Callable[[], Value], gaps: Gaps, subject: str) -> Value | None:
+def asked(question: Callable[[], Value], gaps: Gaps, subject: str) -> Value | None:
     """The answer; None if the GPU or the library does not support the question, or fails, which is a gap."""
     try:
         return question()

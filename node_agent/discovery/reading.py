@@ -48,14 +48,14 @@ class Tree:
     """The files below `root`."""
 
     def __init__(self, root: Path, gaps: Gaps) -> None:
-        self._root = root
+        self.root = root
         self.gaps = gaps
 
     def raw(self, path: str) -> bytes | None:
         """The content of a file; None if it is absent, or unreadable or larger than 64 KiB, which is a gap."""
         try:
             # O_NONBLOCK: a FIFO in place of a file must not block.
-            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 data = os.read(descriptor, FILE_BYTES_MAX + 1)
                 while len(data) <= FILE_BYTES_MAX and (more := os.read(descriptor, FILE_BYTES_MAX + 1 - len(data))):
@@ -99,7 +99,7 @@ class Tree:
         """The names in a directory, sorted; None if it cannot be listed. More than 4096 are cut, which is a gap."""
         names: list[str] = []
         try:
-            with os.scandir(self._root / path) as entries:
+            with os.scandir(self.root / path) as entries:
                 for entry in entries:
                     if len(names) == ENTRIES_MAX:
                         self.gaps.add(path, f"has more than {ENTRIES_MAX} entries")
@@ -114,7 +114,7 @@ class Tree:
     def link_name(self, path: str) -> str | None:
         """The last part of what a symbolic link points to; None if there is no link."""
         try:
-            return printable((self._root / path).readlink().name)[:NAME_MAX] or None
+            return printable((self.root / path).readlink().name)[:NAME_MAX] or None
         except OSError as error:
             if error.errno not in (*_ABSENT, errno.EINVAL):
                 self._cannot(path, error)
@@ -122,7 +122,7 @@ class Tree:
 
     def has(self, path: str) -> bool:
         """Whether anything is there."""
-        return (self._root / path).exists()
+        return (self.root / path).exists()
 
     def _cannot(self, path: str, error: Exception) -> None:
         self.gaps.add(path, (error.strerror if isinstance(error, OSError) else None) or type(error).__name__)

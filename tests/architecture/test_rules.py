@@ -29,6 +29,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wiping.statement",
         "node_agent.wire.fields",
         "node_agent.wire.guests",
+        "node_agent.wire.health",
         "node_agent.wire.topology",
     ),
     "berth": ("berth.client", "berth.process"),

@@ -165,3 +165,64 @@ int nvmlDeviceGetNvLinkState(uintptr_t handle, unsigned link, unsigned *out)
 	}
 	return code;
 }
+
+int nvmlDeviceGetTotalEccErrors(uintptr_t handle, int kind, int counter, unsigned long long *out)
+{
+	char key[32];
+	uint64_t count = 0;
+	int code;
+	snprintf(key, sizeof key, "ecc_%s_%s", kind == 0 ? "corrected" : "uncorrected", counter == 0 ? "volatile" : "lifetime");
+	code = number_about(handle, key, &count);
+	*out = count;
+	return code;
+}
+
+int nvmlDeviceGetRemappedRows(uintptr_t handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+	uint64_t count = 0, is_pending = 0, has_failed = 0, of_corrected = 0;
+	int code = number_about(handle, "remapped", &count);
+	number_about(handle, "remapped_corrected", &of_corrected);
+	number_about(handle, "remap_pending", &is_pending);
+	number_about(handle, "remap_failed", &has_failed);
+	*corrected = of_corrected;
+	*uncorrected = count;
+	*pending = is_pending;
+	*failed = has_failed;
+	return code;
+}
+
+int nvmlDeviceGetTemperature(uintptr_t handle, int sensor, unsigned *out)
+{
+	uint64_t celsius = 0;
+	int code = number_about(handle, "celsius", &celsius);
+	(void)sensor;
+	*out = celsius;
+	return code;
+}
+
+int nvmlDeviceGetTemperatureThreshold(uintptr_t handle, int kind, unsigned *out)
+{
+	uint64_t celsius = 0;
+	int code = kind == 1 ? number_about(handle, "slowdown", &celsius) : NOT_SUPPORTED; /* 1: slowdown */
+	*out = celsius;
+	return code;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(uintptr_t handle, unsigned long long *out)
+{
+	uint64_t mask = 0;
+	int code = number_about(handle, "throttle", &mask);
+	*out = mask;
+	return code;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(uintptr_t handle, unsigned link, int counter, unsigned long long *out)
+{
+	char key[32];
+	uint64_t count = 0;
+	int code;
+	snprintf(key, sizeof key, "link%u_errors%d", link, counter);
+	code = number_about(handle, key, &count);
+	*out = count;
+	return code;
+}

@@ -39,7 +39,8 @@ class FakeNvml:
             one: dict[str, str | int | None] = {
                 "name": "NVIDIA H100 80GB HBM3", "uuid": f"GPU-00000000-0000-4000-8000-{index:012d}",
                 "serial": f"165{index:010d}", "vbios": "96.00.89.00.01", "memory": MEMORY_BYTES, "mig": 0, "mig_max": 7,
-                "links": LINKS, "pci": f"0000{address}".upper(),
+                "links": LINKS, "pci": f"0000{address}".upper(), "ecc_corrected_volatile": 0, "ecc_uncorrected_volatile": 0,
+                "ecc_uncorrected_lifetime": 0, "remapped": 0, "celsius": 38, "slowdown": 87, "throttle": 1,
             }  # fmt: skip
             keys |= {f"gpu{index}.{key}": value for key, value in one.items()}
         keys |= {"gpu7.mig": 1, "gpu7.instance0": "MIG-0", "gpu7.instance2": "MIG-2"}

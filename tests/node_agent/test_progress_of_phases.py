@@ -18,6 +18,7 @@ from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
+from node_agent.probes.probe import Prober
 from node_agent.protocol import FailureCode, ReleaseResult, ResultReport, TaskBody, TaskType
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from node_agent.wiping.proofs import WipeProofs
@@ -100,7 +101,9 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
         driver, metrics = Claims(proven), AgentMetrics()
         proofs = WipeProofs(Journal(tmp_path / f"journal-{proven}", metrics))
         statements = StatementSigner(IdentityStore(tmp_path), ServerClock(), "noop")
-        effects = Effects(driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements)
+        effects = Effects(
+            driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop")
+        )
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 
     return asyncio.run(scene())
