@@ -50,6 +50,7 @@ class SchemaProblem(Exception):
 def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(HERE))
+    config.set_main_option("recursive_version_locations", "true")
     return config
 
 

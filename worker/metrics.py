@@ -77,6 +77,9 @@ ORPHANS_FOUND = Counter("berth_node_orphans_found_total", "Orphans that this pro
 NODE_TOPOLOGIES = Gauge(
     "berth_node_topologies", "Nodes whose topology is unapproved, drifted, or whose last discovery failed", ["state"]
 )
+NODE_HEALTH = Gauge(
+    "berth_node_health", "Nodes whose health was never reported, is faulty, or whose last probe failed", ["state"]
+)
 ALLOCATIONS_MISSING = Gauge(
     "berth_allocations_missing", "Active allocations that are missing from their node's inventory"
 )

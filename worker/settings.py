@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
+from orchestrator.nodes.probes.thresholds import Thresholds
 from orchestrator.operations.execution import Limits
 
 
@@ -105,6 +106,13 @@ class Settings(TemporalSettings):
         86_400.0, ge=60, description="longest time between two discoveries of a node"
     )
     topologies_seconds: float = Field(30.0, gt=0, description="how often due and ended discoveries are looked up")
+    probe_seconds: float = Field(3_600.0, ge=60, description="longest time between two health probes of a node")
+    probes_seconds: float = Field(30.0, gt=0, description="how often due and ended health probes are looked up")
+    probe_history_max: int = Field(50, ge=1, le=1_000, description="health reports kept of each node")
+    probe_thresholds: dict[str, Thresholds] = Field(
+        {}, max_length=100,
+        description="JSON: thresholds of health that differ from the defaults, by the GPU model of the SKU; `*`: every model",
+    )  # fmt: skip
     reconcile_nodes_max: int = Field(500, ge=1, le=10_000, description="nodes compared in one round")
     missing_inventories_min: int = Field(
         3,

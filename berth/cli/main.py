@@ -30,7 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import maintenance, quarantines, topologies
+from berth.cli.fleet import health, maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -69,6 +69,7 @@ command(nodes.app, "adopt")(orphans.adopt)
 command(nodes.app, "destroy-orphan")(orphans.destroy)
 command(nodes.app, "topology")(topologies.show_topology)
 command(nodes.app, "approve")(topologies.approve)
+command(nodes.app, "health")(health.show_health)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

@@ -90,6 +90,7 @@ from berth.client.errors import (
     WindowInvalid,
 )
 from berth.client.feed.events import Event
+from berth.client.health import HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
     EventStubbed,
@@ -199,6 +200,8 @@ __all__ = [
     "ExpirationIndexFull",
     "Forbidden",
     "HeadTooLarge",
+    "HealthFault",
+    "HealthReport",
     "HolderMismatch",
     "IdentityConflict",
     "Image",
@@ -225,6 +228,7 @@ __all__ = [
     "MethodNotAllowed",
     "NewApiKey",
     "Node",
+    "NodeHealth",
     "NodeInUse",
     "NodeTopology",
     "NotFound",

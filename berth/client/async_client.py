@@ -97,13 +97,9 @@ class AsyncClient:
         insecure_http: bool = False,
     ) -> None:
         self.exchange = Exchange(
-            address,
-            key,
-            retry_seconds=retry_seconds,
-            retention_seconds=retention_seconds,
-            client_id=client_id,
+            address, key, retry_seconds=retry_seconds, retention_seconds=retention_seconds, client_id=client_id,
             insecure_http=insecure_http,
-        )
+        )  # fmt: skip
         self._http = httpx.AsyncClient(**self.exchange.settings())
 
     async def __aenter__(self) -> Self:
@@ -382,6 +378,9 @@ class AsyncClient:
     destroy_orphan = _now(orphans.destroy_orphan)
     get_node_topology = _now(hardware.get_node_topology)
     approve_node = _now(hardware.approve_node)
+    get_node_health = _now(hardware.get_node_health)
+    list_health_reports = _now(hardware.list_health_reports)
+    iterate_health_reports = _each(hardware.list_health_reports)
     force_release = _now(administration.force_release)
     force_cleanup = _now(administration.force_cleanup)
     retire_node = _now(administration.retire_node)

@@ -63,11 +63,12 @@ class EnrolmentToken(Answer):
 
 
 class Quarantine(Answer):
-    """A time during which a slot was out of service by an operator's decision; `returned_at` None: it still is."""
+    """A time during which an operator or a health probe kept a slot out of service; `returned_at` None: it still is."""
 
     id: UUID
     node_id: UUID
     slot_index: int
+    source: str = "operator"
     reason: str
     evidence: str | None = None
     quarantined_at: datetime

@@ -25,6 +25,7 @@ from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints, quarantine_endpoints
 from orchestrator.nodes import endpoints as nodes
+from orchestrator.nodes.probes import endpoints as probes
 from orchestrator.nodes.topology import endpoints as topologies
 from orchestrator.notifications import endpoints as notifications
 from orchestrator.operations import endpoints as operations
@@ -60,6 +61,7 @@ PUBLIC = {
         resources.admin_router,
         orphan_endpoints.router,
         topologies.router,
+        probes.router,
         quarantine_endpoints.router,
         allocations.admin_router,
         approvals.router,

@@ -265,7 +265,8 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"node_id": ID, "allocation_id": ID, **_TROUBLE, "fence": FENCE},
     ),
     EventType.NODE_SLOT_QUARANTINED: EventKind(
-        _O, "an operator took a slot out of service", {"node_id": ID, "slot": WHOLE, "reason": TEXT}
+        _O, "an operator or a health probe took a slot out of service",
+        {"node_id": ID, "slot": WHOLE, "reason": TEXT, "source": TEXT},
     ),
     EventType.NODE_SLOT_RETURNED: EventKind(
         _O, "an operator returned a slot from quarantine", {"node_id": ID, "slot": WHOLE, "note": TEXT}

@@ -14,6 +14,7 @@ def quarantine_document(quarantine: Quarantine) -> dict[str, Any]:
         "id": str(quarantine.id),
         "node_id": str(quarantine.node_id),
         "slot_index": quarantine.slot_index,
+        "source": quarantine.source,
         "reason": quarantine.reason,
         "evidence": quarantine.evidence,
         "quarantined_at": rfc3339(quarantine.quarantined_at),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import Path
@@ -36,11 +36,12 @@ class ReturnSlot(Request):
 
 
 class Quarantine(BaseModel):
-    """A time during which a slot was out of service by an operator's decision."""
+    """A time during which a slot was out of service by an operator's decision or a probe's report."""
 
     id: UUID
     node_id: UUID
     slot_index: Count
+    source: Literal["operator", "probe"]
     reason: str
     evidence: str | None
     quarantined_at: datetime

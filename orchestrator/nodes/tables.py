@@ -1,4 +1,4 @@
-"""Tables of the fleet: pools, nodes with their slots and certificates, orphans, absences and topologies.
+"""Tables of the fleet: pools, nodes with their slots and certificates, orphans, absences, topologies and health.
 
 Created by migrations/schema/nodes.sql, which explains columns and indexes; a test keeps both equal.
 """
@@ -235,6 +235,13 @@ slot_quarantines = Table(
     Column("returned_at", TIMESTAMPTZ),
     Column("returned_by", Text),
     Column("note", Text),
+    Column(
+        "source",
+        Text,
+        CheckConstraint("source in ('operator', 'probe')", name="quarantine_source"),
+        nullable=False,
+        server_default="operator",
+    ),
     CheckConstraint("num_nulls(returned_at, returned_by, note) in (0, 3)", name="return_is_whole"),
     Index("one_quarantine", "unit", unique=True, postgresql_where=text("returned_at is null")),
     Index("quarantines_by_node", "node_id", "id"),
@@ -327,4 +334,36 @@ node_topologies = Table(
     CheckConstraint("(drifted_slots = '{}') = (drifted_since is null)", name="topology_drift_has_time"),
     Index("topologies_open", "task_id", postgresql_where=text("waits_for is not null")),
     Index("topologies_drifted", "node_id", postgresql_where=text("drifted_slots <> '{}'")),
+)
+
+node_health = Table(
+    "node_health",
+    METADATA,
+    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
+    Column("task_id", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("next_at", TIMESTAMPTZ, nullable=False),
+    Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="health_failure_is_bounded")),
+    Column("report", JSONB),
+    Column("reported_at", TIMESTAMPTZ),
+    Column("faults", JSONB, nullable=False, server_default="[]"),
+    Column("accepted", JSONB, nullable=False, server_default="{}"),
+    CheckConstraint("num_nulls(waits_for, waits_since, waits_until) in (0, 3)", name="health_waits_for_node"),
+    CheckConstraint("num_nulls(report, reported_at) in (0, 2)", name="health_report_is_whole"),
+    Index("health_open", "task_id", postgresql_where=text("waits_for is not null")),
+    Index("health_faulty", "node_id", postgresql_where=text("faults <> '[]'")),
+)
+
+node_health_reports = Table(
+    "node_health_reports",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("reported_at", TIMESTAMPTZ, nullable=False),
+    Column("report", JSONB, nullable=False),
+    Column("faults", JSONB, nullable=False),
+    Index("health_reports_by_node", "node_id", "id"),
 )

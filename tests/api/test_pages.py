@@ -45,6 +45,9 @@ FLEET = """
 with quarantine as (
     insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by)
     values (%(node)s, 1, (random() * 1e15)::bigint, 'a fault', 'admin:a')
+), report as (
+    insert into node_health_reports (node_id, reported_at, report, faults)
+    values (%(node)s, clock_timestamp(), '{"driver": "sandbox"}', '[]')
 )
 insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())

@@ -51,6 +51,7 @@ REMOTE: dict[str, list[str]] = {
     "maintenance show": [ID],
     "certificate show": [ID],
     "node topology": ["n"],
+    "node health": ["n"],
     "node approve": ["n", "--digest", "0" * 64],
     "maintenance cancel": [ID],
     "maintenance end": [ID],

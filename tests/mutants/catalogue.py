@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import discovery, guests, health, hosts, maintenance, quarantines, wipes
+from tests.mutants.fleet import discovery, guests, health, hosts, maintenance, probes, quarantines, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -45,6 +45,7 @@ MODULES = (
     health,
     discovery,
     quarantines,
+    probes,
     webhooks,
     worker,
     agent,

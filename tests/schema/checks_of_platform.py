@@ -245,6 +245,12 @@ CHECKS = {
         "node_topologies",
         ({"drifted_slots": [1]}, {"drifted_since": NOW}), ({}, {"drifted_slots": [1], "drifted_since": NOW}),
     ),
+    "health_waits_for_node": Check("node_health", whole_or_absent(_OF_WAIT), ({}, _OF_WAIT)),
+    "health_report_is_whole": Check(
+        "node_health", ({"report": "{}"}, {"reported_at": NOW}), ({}, {"report": "{}", "reported_at": NOW})
+    ),
+    "health_failure_is_bounded": length("node_health", "failure", 0, 500),
+    "quarantine_source": one_of("slot_quarantines", "source", "operator", "probe"),
     "node_tpm_ek_is_sha256": digest("node_tpms", "ek_sha256"),
     "node_tpm_policy": one_of("node_tpms", "policy", "off", "offered", "required"),
     "node_tpm_keys_are_complete": Check(

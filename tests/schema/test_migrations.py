@@ -128,7 +128,7 @@ def test_every_index_names_the_query_it_serves() -> None:
 
 
 def test_no_migration_contains_a_function_body() -> None:
-    texts = [*SCHEMA.glob("*.sql"), *(SCHEMA.parent / "versions").glob("*.py")]
+    texts = [*SCHEMA.glob("*.sql"), *(SCHEMA.parent / "versions").rglob("*.py")]
     assert len(texts) > 10
     for path in texts:
         text = path.read_text().lower()

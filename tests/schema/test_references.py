@@ -17,6 +17,8 @@ FOREIGN_KEYS = {
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
     "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),
     "maintenance_units_window_id_fkey": ("maintenance_units", "maintenance_windows"),
+    "node_health_node_id_fkey": ("node_health", "nodes"),
+    "node_health_reports_node_id_fkey": ("node_health_reports", "nodes"),
     "node_topologies_node_id_fkey": ("node_topologies", "nodes"),
     "wipe_certificates_key_set_sha256_fkey": ("wipe_certificates", "wipe_key_sets"),
     "node_tpms_node_id_fkey": ("node_tpms", "nodes"),

@@ -96,6 +96,8 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "log_truncation_pkey": ("log_truncation", ("one",)),
     "metering_intervals_pkey": ("metering_intervals", ("allocation_id",)),
     "node_certificates_pkey": ("node_certificates", ("serial",)),
+    "node_health_pkey": ("node_health", ("node_id",)),
+    "node_health_reports_pkey": ("node_health_reports", ("id",)),
     "node_topologies_pkey": ("node_topologies", ("node_id",)),
     "outbox_pkey": ("outbox", ("id",)),
     "regions_pkey": ("regions", ("name",)),

@@ -105,6 +105,10 @@ FIRST: dict[str, Row] = {
         "node_id": NODE, "secret": HASH, "ek_public": b"ek", "ak_public": b"ak", "expires_at": LATER,
     },
     "node_topologies": {"node_id": NODE, "task_id": OTHER, "epoch": 1, "next_at": LATER},
+    "node_health": {"node_id": NODE, "task_id": OTHER, "epoch": 1, "next_at": LATER},
+    "node_health_reports": {
+        "id": number(19), "node_id": NODE, "reported_at": NOW, "report": "{}", "faults": "[]",
+    },
     "node_tpms": {"node_id": NODE},
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
@@ -170,6 +174,7 @@ SECOND: dict[str, Row] = {
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "attestation_challenges": {"node_id": OTHER},
+    "node_health_reports": {"id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},

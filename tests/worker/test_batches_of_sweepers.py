@@ -169,6 +169,7 @@ WITHOUT = {
     "stranded_reservations": "tests/reservations/turning_over; its items are few: one for each failed node",
     "units_to_start": "makes up for a transaction that passes units on",
     "topologies": "tests/discovery/test_taking.py; one task for each node",
+    "probes": "tests/discovery/probes/test_taking.py; one task for each node",
     "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",
 }
 """Sweepers without a case of several batches, each with what it does instead or where it is tested."""

@@ -6,6 +6,7 @@ from functools import partial
 
 from orchestrator.audit.commands import chain_audit
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.nodes.commands.probes import ProbePolicy
 from orchestrator.operations.execution import Context
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.settings import Settings
@@ -21,6 +22,7 @@ from worker.sweepers.maintenance import sweep_maintenance
 from worker.sweepers.metering_lag import measure_metering_lag
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.overdue_allocations import rescue_overdue_allocations
+from worker.sweepers.probes import sweep_probes
 from worker.sweepers.reconciliation import InventoryReconciler, advance_orphans
 from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
@@ -112,6 +114,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             partial(sweep_topologies, context, settings.topology_discover_seconds, batch),
             "discoveries that are due or whose task has ended",
         ),
+        Sweeper(
+            "probes",
+            settings.probes_seconds,
+            partial(sweep_probes, context, _probe_policy(settings), batch),
+            "health probes that are due or whose task has ended",
+        ),
         Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
         Sweeper(
             "health",
@@ -121,6 +129,10 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
         ),
         Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
     ]
+
+
+def _probe_policy(settings: Settings) -> ProbePolicy:
+    return ProbePolicy(settings.probe_seconds, settings.probe_history_max, settings.probe_thresholds)
 
 
 def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:

@@ -12,12 +12,14 @@ from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session
 
 LISTED: list[Column] = [
-    ("id", lambda q: q.id), ("slot", lambda q: q.slot_index), ("reason", lambda q: q.reason),
+    ("id", lambda q: q.id), ("slot", lambda q: q.slot_index),
+    ("source", lambda q: q.source), ("reason", lambda q: q.reason),
     ("since", lambda q: q.quarantined_at), ("by", lambda q: q.quarantined_by), ("returned", lambda q: q.returned_at),
     ("note", lambda q: q.note),
 ]  # fmt: skip
 SHOWN: list[Column] = [
-    ("id", lambda q: q.id), ("node", lambda q: q.node_id), ("slot", lambda q: q.slot_index), ("reason", lambda q: q.reason),
+    ("id", lambda q: q.id), ("node", lambda q: q.node_id), ("slot", lambda q: q.slot_index),
+    ("source", lambda q: q.source), ("reason", lambda q: q.reason),
     ("evidence", lambda q: q.evidence), ("since", lambda q: q.quarantined_at), ("by", lambda q: q.quarantined_by),
     ("returned", lambda q: q.returned_at), ("returned by", lambda q: q.returned_by), ("note", lambda q: q.note),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The hardware of nodes: topologies that discovery found, and quarantines of slots, one function per path
+"""The hardware of nodes: topologies, health, and quarantines of slots, one function per path
 (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
+from berth.client.health import HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Quarantine
 from berth.client.topologies import NodeTopology
@@ -21,6 +22,18 @@ def get_node_topology(node_id: UUID) -> Call[NodeTopology]:
 def approve_node(node_id: UUID, *, digest: str, idempotency_key: str | None = None) -> Call[NodeTopology]:
     """Approve the topology that was found last. Raises `NotFound`, `TopologyChanged`, `TopologyMisfit`."""
     return write("POST", f"{NODES}/{node_id}/approve", NodeTopology, {"digest": digest}, idempotency_key)
+
+
+def get_node_health(node_id: UUID) -> Call[NodeHealth]:
+    """How the hardware of a node is by its last health probe, and what of it is a fault. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/health", NodeHealth)
+
+
+def list_health_reports(
+    node_id: UUID, *, limit: int | None = None, cursor: str | None = None
+) -> Call[Page[HealthReport]]:
+    """The reports of a node's health probes that are kept, newest first. Raises `NotFound`."""
+    return read_page(f"{NODES}/{node_id}/health/reports", HealthReport, limit=limit, cursor=cursor)
 
 
 def list_quarantines(

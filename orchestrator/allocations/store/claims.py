@@ -25,7 +25,11 @@ with closed as (
     update claims set booked = false, occupied = false, closed_at = clock_timestamp(),
                       occupied_until = case when occupied_from is not null then clock_timestamp() end,
                       waits_for = null, waits_since = null, waits_until = null
-    where id = :id and closed_at is null returning id
+    where id = :id and closed_at is null returning id, occupied_from
+), due as (
+    -- The node is probed after each occupation.
+    update node_health set next_at = clock_timestamp()
+    where node_id = :node_id and exists (select from closed where occupied_from is not null)
 )
 select count(*) from closed
 """
@@ -61,7 +65,7 @@ async def close_claim(tx: Transaction, subject: Subject) -> None:
     The user data and SSH keys are removed from the allocation and its tasks. No task of it is live. The caller then emits its
     event, and after that calls `start_waiting`: no effect precedes its cause in the log.
     """
-    closed = (await tx.execute(_CLOSE, {"id": subject.claim_id})).scalar_one()
+    closed = (await tx.execute(_CLOSE, {"id": subject.claim_id, "node_id": subject.node_id})).scalar_one()
     assert closed == 1, "a claim is closed once"
     await tx.execute(_SETTLE, {"node_id": subject.node_id, "allocation_id": subject.id})
 

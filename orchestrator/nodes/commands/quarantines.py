@@ -11,7 +11,7 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.quarantine_documents import quarantine_document
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store import nodes, probes
 from orchestrator.nodes.store import quarantines as store
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
@@ -41,9 +41,10 @@ async def quarantine_slot(
         said: dict[str, Any] = {"slot": slot_index, "reason": reason}
         if found is None:
             found = await store.begin_quarantine(
-                tx, node_id, slot_index, unit, reason=reason, evidence=evidence, by=f"{actor.kind.value}:{actor.id}"
-            )
-            await _announce(tx, EventType.NODE_SLOT_QUARANTINED, node_id, said, operation)
+                tx, node_id, slot_index, unit, reason=reason, evidence=evidence, by=f"{actor.kind.value}:{actor.id}",
+                source="operator",
+            )  # fmt: skip
+            await _announce(tx, EventType.NODE_SLOT_QUARANTINED, node_id, {**said, "source": "operator"}, operation)
         await audit.record(tx, actor, "node.slot_quarantine", f"nodes/{node_id}", said, operation.request_id)
         return Done(200, quarantine_document(found), found.id)
 
@@ -55,6 +56,8 @@ async def return_slot(
 ) -> Answer:
     """200 with the quarantine, ended: the slot is in service again unless an orphan or a drift keeps it out.
 
+    The next probe is due at once; counters of the slot are a fault again by what exceeds their present value.
+
     Refusals: `NotFound` for an unknown node or slot, `InvalidState` if the slot is not in quarantine.
     """
 
@@ -62,6 +65,7 @@ async def return_slot(
         unit = await _lock(tx, node_id, slot_index)
         if await store.read_open_quarantine(tx, unit) is None:
             raise InvalidState(f"slot {slot_index} is not in quarantine", state="in_service")
+        await probes.accept_counts(tx, node_id, slot_index)
         ended = await store.end_quarantine(tx, node_id, unit, note=note, by=f"{actor.kind.value}:{actor.id}")
         said = {"slot": slot_index, "note": note}
         await _announce(tx, EventType.NODE_SLOT_RETURNED, node_id, said, operation)

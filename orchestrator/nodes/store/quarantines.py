@@ -1,39 +1,41 @@
-"""SQL of quarantines: times during which an operator keeps a slot out of service."""
+"""SQL of quarantines: times during which an operator or a probe keeps a slot out of service."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.store.slot_service import keep_slots
 
+Source = Literal["operator", "probe"]
+
 _UNIT = "select unit from slots where node_id = :node_id and slot_index = :slot_index"
 _OPEN = """
-select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
 from slot_quarantines where unit = :unit and returned_at is null
 """
 _BEGIN = """
-insert into slot_quarantines (node_id, slot_index, unit, reason, evidence, quarantined_by)
-values (:node_id, :slot_index, :unit, :reason, :evidence, :by)
-returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+insert into slot_quarantines (node_id, slot_index, unit, reason, evidence, quarantined_by, source)
+values (:node_id, :slot_index, :unit, :reason, :evidence, :by, :source)
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
 """
 _END = """
 update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, note = :note
 where unit = :unit and returned_at is null
-returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
 """
 _LIST = """
-select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
 from slot_quarantines where node_id = :node_id and (:every or returned_at is null) and id > :after order by id limit :limit
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A time during which a slot was out of service by an operator's decision; open until it is returned."""
+    """A time during which a slot was out of service by an operator's decision or a probe's report; open until it is returned."""
 
     id: UUID
     node_id: UUID
@@ -45,6 +47,7 @@ class Quarantine:
     returned_at: datetime | None
     returned_by: str | None
     note: str | None
+    source: str
 
 
 async def find_unit(tx: Transaction, node_id: UUID, slot_index: int) -> int | None:
@@ -60,7 +63,15 @@ async def read_open_quarantine(reading: Reading, unit: int) -> Quarantine | None
 
 
 async def begin_quarantine(
-    tx: Transaction, node_id: UUID, slot_index: int, unit: int, *, reason: str, evidence: str | None, by: str
+    tx: Transaction,
+    node_id: UUID,
+    slot_index: int,
+    unit: int,
+    *,
+    reason: str,
+    evidence: str | None,
+    by: str,
+    source: Source,
 ) -> Quarantine:
     """Take the slot out of service; the caller holds the node's lock and found no open quarantine."""
     values = {
@@ -70,6 +81,7 @@ async def begin_quarantine(
         "reason": reason,
         "evidence": evidence,
         "by": by,
+        "source": source,
     }
     row = (await tx.execute(_BEGIN, values)).one()
     await keep_slots(tx, node_id)

@@ -1,1 +1,1 @@
-"""Mutants of the fleet: maintenance windows, guests, wipe certificates, health, discovery, quarantines."""
+"""Mutants of the fleet: maintenance windows, guests, wipe certificates, health, discovery, quarantines, health probes."""

@@ -45,7 +45,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_HARDWARE}::test_the_largest_topology_fits_into_a_result", "agent",
     ),
     _mutant(
-        "a child is left behind", _CHILDREN, "        child.kill()\n", "        pass\n",
+        "a child is left behind", _CHILDREN, "        os.killpg(child.pid, signal.SIGKILL)\n", "        pass\n",
         f"{_OF_NVML}::test_a_hung_call_ends_within_its_deadline", "agent",
     ),
     _mutant(

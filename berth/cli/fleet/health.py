@@ -1,0 +1,69 @@
+"""`berth node health`: how the hardware of a node is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from berth.cli.commands.nodes import Name
+from berth.cli.printing import Column, cell, print_aligned, show_list, show_one
+from berth.cli.session import Session
+
+SHOWN: list[Column] = [
+    ("node", lambda h: h.node_id), ("reported at", lambda h: h.reported_at), ("faults", lambda h: len(h.faults)),
+    ("slots with faults", lambda h: sorted({slot for fault in h.faults for slot in fault.slots}) or None),
+    ("last failure", lambda h: h.failure), ("next", lambda h: h.next_at),
+    ("waits for", lambda h: None if h.waits is None else h.waits.for_),
+]  # fmt: skip
+LISTED: list[Column] = [
+    ("id", lambda r: r.id), ("reported at", lambda r: r.reported_at), ("faults", lambda r: len(r.faults)),
+    ("causes", lambda r: ", ".join(sorted({fault.cause for fault in r.faults})) or None),
+]  # fmt: skip
+PARTS = {
+    "gpus": (
+        "address",
+        "temperature_celsius",
+        "ecc_uncorrected",
+        "remapped_uncorrected",
+        "nvlinks_up",
+        "throttle_reasons",
+    ),
+    "memory": ("name", "corrected", "uncorrected"),
+    "disks": ("name", "source", "passed", "state", "media_errors", "percentage_used", "temperature_celsius"),
+    "nics": ("name", "carrier", "carrier_losses", "receive_errors", "transmit_errors"),
+    "plugins": ("name", "verdict", "evidence", "failure"),
+    "gaps": ("subject", "reason"),
+}
+
+
+def show_health(
+    session: Session,
+    node: Name,
+    history: Annotated[bool, typer.Option("--history", help="list the reports that are kept, newest first")] = False,
+) -> None:
+    """Show how the hardware of a node is by its last health probe, and what of it is a fault."""
+    with session.client() as client:
+        node_id = client.get_node(node).id
+        if history:
+            show_list(session, client.iterate_health_reports(node_id), LISTED, empty="no reports")
+            return
+        found = client.get_node_health(node_id)
+    show_one(session, found, SHOWN)
+    if session.json:
+        return
+    for part, columns in PARTS.items():
+        _print_part(session, part, (found.report or {}).get(part), columns)
+    if found.faults:
+        rows: list[tuple[list[str], str | None]] = [(["fault", "of", "found", "limit", "slots"], "bold")]
+        for one in found.faults:
+            rows.append(([cell(v) for v in (one.cause, one.subject, one.found, one.limit, one.slots)], "red"))
+        print_aligned(session, rows)
+
+
+def _print_part(session: Session, part: str, items: list[dict[str, Any]] | None, columns: tuple[str, ...]) -> None:
+    if not items:
+        return
+    rows: list[tuple[list[str], str | None]] = [([f"{part}:", *(name.replace("_", " ") for name in columns)], "bold")]
+    rows += [(["", *(cell(item.get(name)) for name in columns)], None) for item in items]
+    print_aligned(session, rows)

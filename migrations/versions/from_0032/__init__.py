@@ -1,0 +1,1 @@
+"""Revisions from 0032 on."""
