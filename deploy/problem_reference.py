@@ -35,6 +35,18 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/keyvalue/commit_endpoints.py",
         "send `read_version`, or a version for each precondition",
     ),
+    "fault_reports_open": (
+        "orchestrator/allocations/rules.py",
+        "release the allocation; its reports close then",
+    ),
+    "replacement_in_progress": (
+        "orchestrator/allocations/rules.py",
+        "wait for `allocation.replaced` or `allocation.replacement_failed`, or release the allocation",
+    ),
+    "too_many_fault_reports": (
+        "orchestrator/allocations/commands/faults.py",
+        "retry later; the operator's bound is `BERTH_FAULT_REPORTS_PER_DAY_MAX`",
+    ),
     "verb_in_progress": (
         "orchestrator/allocations/rules.py",
         "wait until `guest.verb` is null, then send the request again with a new key",

@@ -31,6 +31,7 @@ begin
             ('consumer_positions',          'siud',  '',      '',      'siu',   '',      '',      'siu',   'siu',   's'),
             ('dead_letters',                'su',    '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('enrolment_tokens',            'siud',  '',      '',      '',      '',      '',      '',      's',     'c'),
+            ('fault_reports',               'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('function_generation',         's',     's',     's',     's',     's',     's',     's',     's',     's'),
             ('images',                      'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
             ('kv_keys',                     'siud',  '',      '',      'sd',    '',      '',      '',      's',     'c'),

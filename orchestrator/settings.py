@@ -240,6 +240,9 @@ class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSet
     lost_release_seconds: float = Field(
         86_400.0, ge=0, le=31_536_000, description="a lost allocation is released after so long; 0: never"
     )
+    fault_reports_per_day_max: int = Field(
+        50, ge=0, le=100_000, description="faults that a tenant may report within 24 hours"
+    )
     provision_seconds_max: float = Field(900.0, gt=0, description="longest wait in `provisioning`")
     release_seconds_max: float = Field(300.0, gt=0, description="longest wait for one release attempt")
     release_attempts_max: int = Field(3, ge=1, description="release attempts before `release_failed`")
@@ -347,6 +350,7 @@ class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSet
             requested_seconds_max=self.requested_seconds_max,
             lost_after_seconds=self.lost_after_seconds,
             lost_release_seconds=self.lost_release_seconds,
+            fault_reports_per_day_max=self.fault_reports_per_day_max,
             provision_seconds_max=self.provision_seconds_max,
             release_seconds_max=self.release_seconds_max,
             release_attempts_max=self.release_attempts_max,

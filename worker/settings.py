@@ -161,6 +161,12 @@ class Settings(TemporalSettings):
     approval_retention_seconds: float = Field(
         7_776_000.0, ge=0, le=3_153_600_000, description="how long an approval that has ended can be read"
     )
+    fault_retention_seconds: float = Field(
+        15_552_000.0,
+        ge=0,
+        le=3_153_600_000,
+        description="how long a fault report is kept after its units were released",
+    )
     maintenance_retention_seconds: float = Field(
         7_776_000.0, ge=0, le=3_153_600_000, description="how long a maintenance window that has ended can be read"
     )

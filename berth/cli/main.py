@@ -30,7 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import health, maintenance, quarantines, topologies
+from berth.cli.fleet import faults, health, maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -54,6 +54,7 @@ command(app, "verify")(verify)
 command(app, "force-release")(allocations.force_release)
 command(app, "force-cleanup")(allocations.force_cleanup)
 app.add_typer(allocations.app, name="alloc")
+command(allocations.app, "report-fault")(faults.report_fault)
 app.add_typer(reservations.app, name="reserve")
 command(app, "availability")(availability)
 command(app, "usage")(usage)
@@ -74,6 +75,7 @@ app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(faults.app, name="fault")
 app.add_typer(certificates.app, name="certificate")
 app.add_typer(audit.app, name="audit")
 app.add_typer(audit_streams.app, name="audit-stream")

@@ -90,6 +90,7 @@ from berth.client.errors import (
     WindowInvalid,
 )
 from berth.client.feed.events import Event
+from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.health import HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
@@ -198,6 +199,8 @@ __all__ = [
     "Event",
     "EventStubbed",
     "ExpirationIndexFull",
+    "FaultReport",
+    "FaultReportsOpen",
     "Forbidden",
     "HeadTooLarge",
     "HealthFault",
@@ -252,6 +255,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "Region",
+    "ReplacementInProgress",
     "Replayed",
     "RequestTimeout",
     "RequestedApproval",
@@ -289,6 +293,7 @@ __all__ = [
     "TooLarge",
     "TooManyCertificates",
     "TooManyFailures",
+    "TooManyFaultReports",
     "TooManyMessages",
     "TopologyChanged",
     "TopologyDifference",

@@ -20,7 +20,6 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
-    hardware,
     keyvalue,
     log,
     maintenance,
@@ -39,6 +38,7 @@ from berth.client.feed.events import Event
 from berth.client.feed.following import follow_async
 from berth.client.feed.listening import Listening
 from berth.client.feed.subscription import Subscription
+from berth.client.hardware.async_methods import HardwareMethods
 from berth.client.models import Allocation, Page
 from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
 from berth.client.requests.credentials import AsyncKeySource, require_sendable
@@ -75,7 +75,7 @@ def _each(
     return method
 
 
-class AsyncClient:
+class AsyncClient(HardwareMethods):
     """Every path of the API as a method. Close it, or use it as an
     asynchronous context manager.
 
@@ -368,19 +368,10 @@ class AsyncClient:
     get_maintenance = _now(maintenance.get_maintenance)
     cancel_maintenance = _now(maintenance.cancel_maintenance)
     end_maintenance = _now(maintenance.end_maintenance)
-    list_quarantines = _now(hardware.list_quarantines)
-    iterate_quarantines = _each(hardware.list_quarantines)
-    quarantine_slot = _now(hardware.quarantine_slot)
-    return_slot = _now(hardware.return_slot)
     list_orphans = _now(orphans.list_orphans)
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)
     destroy_orphan = _now(orphans.destroy_orphan)
-    get_node_topology = _now(hardware.get_node_topology)
-    approve_node = _now(hardware.approve_node)
-    get_node_health = _now(hardware.get_node_health)
-    list_health_reports = _now(hardware.list_health_reports)
-    iterate_health_reports = _each(hardware.list_health_reports)
     force_release = _now(administration.force_release)
     force_cleanup = _now(administration.force_cleanup)
     retire_node = _now(administration.retire_node)

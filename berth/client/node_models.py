@@ -63,7 +63,7 @@ class EnrolmentToken(Answer):
 
 
 class Quarantine(Answer):
-    """A time during which an operator or a health probe kept a slot out of service; `returned_at` None: it still is."""
+    """A time during which a slot was out of service, by what `source` says; `returned_at` None: it still is."""
 
     id: UUID
     node_id: UUID
@@ -76,3 +76,4 @@ class Quarantine(Answer):
     returned_at: datetime | None = None
     returned_by: str | None = None
     note: str | None = None
+    fault_report_id: UUID | None = None

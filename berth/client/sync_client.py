@@ -19,7 +19,6 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
-    hardware,
     keyvalue,
     log,
     maintenance,
@@ -38,6 +37,7 @@ from berth.client.feed.events import Event
 from berth.client.feed.following import follow
 from berth.client.feed.listening import Listening
 from berth.client.feed.subscription import Subscription
+from berth.client.hardware.sync_methods import HardwareMethods
 from berth.client.models import Allocation, Page
 from berth.client.requests.conversation import Done, Heard, Join, Pause, Talk, converse, draw_key, step_after
 from berth.client.requests.credentials import KeySource, require_sendable
@@ -69,7 +69,7 @@ def _each(make: Callable[Arguments, Call[Page[Result]]]) -> Callable[Concatenate
     return method
 
 
-class Client:
+class Client(HardwareMethods):
     """Every path of the API as a method. Safe to use from several threads; close it, or use it as a context manager.
 
     Methods raise `BerthError` and its named subclasses. Connection errors, 503 and `operation_in_progress` are retried
@@ -370,19 +370,10 @@ class Client:
     get_maintenance = _now(maintenance.get_maintenance)
     cancel_maintenance = _now(maintenance.cancel_maintenance)
     end_maintenance = _now(maintenance.end_maintenance)
-    list_quarantines = _now(hardware.list_quarantines)
-    iterate_quarantines = _each(hardware.list_quarantines)
-    quarantine_slot = _now(hardware.quarantine_slot)
-    return_slot = _now(hardware.return_slot)
     list_orphans = _now(orphans.list_orphans)
     iterate_orphans = _each(orphans.list_orphans)
     adopt_orphan = _now(orphans.adopt_orphan)
     destroy_orphan = _now(orphans.destroy_orphan)
-    get_node_topology = _now(hardware.get_node_topology)
-    approve_node = _now(hardware.approve_node)
-    get_node_health = _now(hardware.get_node_health)
-    list_health_reports = _now(hardware.list_health_reports)
-    iterate_health_reports = _each(hardware.list_health_reports)
     force_release = _now(administration.force_release)
     force_cleanup = _now(administration.force_cleanup)
     retire_node = _now(administration.retire_node)

@@ -1,4 +1,4 @@
-"""Proof of cleanup (P6; DESIGN §9), another end, verbs, and labels that set fault switches of the sandbox. Pure."""
+"""Proof of cleanup (P6; DESIGN §9), another end, verbs, fault reports, and labels that set fault switches. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from orchestrator.allocations.refusals import VerbInProgress
-from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, Verb
+from orchestrator.allocations.refusals import FaultReportsOpen, ReplacementInProgress, VerbInProgress
+from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, ReplacementOutcome, Verb
 from orchestrator.allocations.subject import Subject
 from orchestrator.problems import InvalidState
 from orchestrator.reservations.rules import judge_window
@@ -111,3 +111,40 @@ def is_ordered(subject: Subject, verb: Verb) -> bool:
 def state_after_failure(before: str, code: str) -> GuestState:
     """The guest's state after a verb failed with `code`: a refused task has changed nothing."""
     return GuestState(before) if code == "task_refused" else GuestState.UNKNOWN
+
+
+OPEN_REPORTS_MAX = 4
+"""Fault reports of one allocation that are not closed."""
+REPLACEMENT_ALLOWANCE_SECONDS = 60.0
+"""Beyond the deadlines of the replacement's own waits, so that the replacement ends first."""
+
+
+def require_reportable(subject: Subject, open_reports: int, *, replace: bool, replacing: bool) -> None:
+    """Require that a fault of the allocation can be reported now, evaluated by the clock after its locks.
+
+    Raises `InvalidState` if it is not active or past its end, `FaultReportsOpen`, `ReplacementInProgress`.
+    """
+    if subject.state is not AllocationState.ACTIVE:
+        raise InvalidState(
+            f"the allocation is {subject.state}; a fault can be reported only while it is active", state=subject.state
+        )
+    _require_before_end(subject)
+    if open_reports >= OPEN_REPORTS_MAX:
+        raise FaultReportsOpen.at(OPEN_REPORTS_MAX)
+    if replace and replacing:
+        raise ReplacementInProgress(
+            "this allocation is being replaced already; report without `replace`, or release it"
+        )
+
+
+def outcome_of_replacement(
+    old: AllocationState | None, new: AllocationState | None, *, overdue: bool
+) -> ReplacementOutcome | None:
+    """How a replacement ends, by the states of both allocations; None: it goes on. None as a state: it was archived."""
+    if old is not AllocationState.ACTIVE:
+        return ReplacementOutcome.RELEASED
+    if new is AllocationState.ACTIVE:
+        return ReplacementOutcome.REPLACED
+    if new not in (AllocationState.REQUESTED, AllocationState.PROVISIONING):
+        return ReplacementOutcome.FAILED
+    return ReplacementOutcome.OVERDUE if overdue else None

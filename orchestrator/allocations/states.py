@@ -63,6 +63,30 @@ class Verb(StrEnum):
     """A fresh disk: everything that the tenant wrote is gone."""
 
 
+class Symptom(StrEnum):
+    """What a tenant sees of a fault."""
+
+    UNREACHABLE = "unreachable"
+    GPU_ERROR = "gpu_error"
+    SLOW = "slow"
+    NETWORK = "network"
+    STORAGE = "storage"
+    OTHER = "other"
+
+
+class ReplacementOutcome(StrEnum):
+    """How the replacement of a faulty allocation ended."""
+
+    REPLACED = "replaced"
+    """The replacement became active, and the old allocation was released."""
+    FAILED = "failed"
+    """The replacement failed or was released before it was active; the old allocation stays."""
+    RELEASED = "released"
+    """The old allocation ended first; the replacement stays."""
+    OVERDUE = "overdue"
+    """The deadline passed; both allocations stay."""
+
+
 VERB_RESULTS = {
     Verb.REBOOT: GuestState.RUNNING,
     Verb.STOP: GuestState.STOPPED,

@@ -1,4 +1,4 @@
-"""Tables of allocations and their timelines.
+"""Tables of allocations, their timelines, and the faults that tenants reported of them.
 
 Created by migrations/schema/allocations.sql, which explains columns and indexes; a test keeps both equal.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
+    ForeignKey,
     Identity,
     Index,
     Integer,
     LargeBinary,
     PrimaryKeyConstraint,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -159,4 +162,42 @@ allocation_timeline = Table(
         unique=True,
         postgresql_where=text("kind = 'transition'"),
     ),
+)
+
+fault_reports = Table(
+    "fault_reports",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("allocation_id", Uuid, nullable=False),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("slots", ARRAY(SmallInteger), nullable=False),
+    Column("symptom", Text, nullable=False),
+    Column("evidence", Text, nullable=False),
+    Column("details", JSONB, nullable=False, server_default="{}"),
+    Column("replace", Boolean, nullable=False),
+    Column("reported_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("reported_by", Text, nullable=False),
+    Column("closed_at", TIMESTAMPTZ),
+    Column("replacement_id", Uuid),
+    Column("replacement_outcome", Text),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    CheckConstraint(
+        "symptom in ('unreachable', 'gpu_error', 'slow', 'network', 'storage', 'other')", name="symptom_is_known"
+    ),
+    CheckConstraint(
+        "replacement_outcome in ('replaced', 'failed', 'released', 'overdue')", name="replacement_outcome_is_known"
+    ),
+    CheckConstraint("num_nulls(waits_for, waits_since, waits_until) in (0, 3)", name="replacement_wait_is_whole"),
+    CheckConstraint(
+        "replace = (replacement_id is not null) "
+        "and (replacement_id is not null) = (num_nonnulls(waits_for, replacement_outcome) = 1)",
+        name="replacement_is_whole",
+    ),
+    Index("fault_reports_open", "allocation_id", postgresql_where=text("closed_at is null")),
+    Index("fault_reports_by_tenant", "tenant_id", "reported_at"),
+    Index("fault_reports_waiting", "waits_until", postgresql_where=text("waits_for is not null")),
+    Index("fault_reports_closed", "closed_at", postgresql_where=text("closed_at is not null")),
 )

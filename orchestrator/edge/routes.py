@@ -10,6 +10,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from orchestrator.allocations import endpoints as allocations
+from orchestrator.allocations import fault_endpoints
 from orchestrator.approvals import endpoints as approvals
 from orchestrator.audit import endpoints as audit
 from orchestrator.billing import endpoints as billing
@@ -41,6 +42,7 @@ from orchestrator.webhooks import endpoints as webhooks
 PUBLIC = {
     "/api/v1": (
         allocations.router,
+        fault_endpoints.router,
         reservations.router,
         resources.router,
         catalogue.router,
@@ -64,6 +66,7 @@ PUBLIC = {
         probes.router,
         quarantine_endpoints.router,
         allocations.admin_router,
+        fault_endpoints.admin_router,
         approvals.router,
         maintenance.router,
         audit.router,

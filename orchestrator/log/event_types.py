@@ -108,6 +108,8 @@ _OUTAGE: Mapping[str, Schema] = {
     "allocation_id": ID, "cause": TEXT, "since": TIME, "last_proof_of_life_at": TIME, "fence": FENCE,
 }  # fmt: skip
 
+_FAULT: Mapping[str, Schema] = {"report_id": ID, "allocation_id": ID, "symptom": TEXT, "fence": FENCE}
+
 _T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
@@ -184,6 +186,18 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.ALLOCATION_LOST: EventKind(
         _T, "an active allocation is without service and does not recover by itself; waits_until: when it is released",
         {**_OUTAGE, "waits_until": nullable(TIME)},
+    ),
+    EventType.ALLOCATION_FAULT_REPORTED: EventKind(
+        _T, "the tenant reported a fault of an active allocation; its units go into quarantine at its release",
+        {**_FAULT, "replacement_id": nullable(ID)},
+    ),
+    EventType.ALLOCATION_REPLACED: EventKind(
+        _T, "the replacement of a faulty allocation is active, and the faulty one is released",
+        {**_FAULT, "replacement_id": ID},
+    ),
+    EventType.ALLOCATION_REPLACEMENT_FAILED: EventKind(
+        _T, "the replacement of a faulty allocation ended otherwise: failed, released (the old one ended first), overdue",
+        {**_FAULT, "replacement_id": ID, "outcome": TEXT},
     ),
     EventType.RESERVATION_HELD: EventKind(
         _T, "a hold was made",
@@ -264,9 +278,16 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "the retries of a cleanup after a failure are exhausted; the units stay occupied",
         {"node_id": ID, "allocation_id": ID, **_TROUBLE, "fence": FENCE},
     ),
+    EventType.NODE_FAULT_REPORTED: EventKind(
+        _O, "a tenant reported a fault of slots",
+        {
+            "report_id": ID, "node_id": ID, "slots": SLOTS, "allocation_id": ID, "reported_tenant_id": ID,
+            "symptom": TEXT, "replacement_id": nullable(ID),
+        },
+    ),
     EventType.NODE_SLOT_QUARANTINED: EventKind(
-        _O, "an operator or a health probe took a slot out of service",
-        {"node_id": ID, "slot": WHOLE, "reason": TEXT, "source": TEXT},
+        _O, "an operator, a health probe or a tenant's fault report took a slot out of service",
+        {"node_id": ID, "slot": WHOLE, "reason": TEXT, "source": TEXT}, {"report_id": ID},
     ),
     EventType.NODE_SLOT_RETURNED: EventKind(
         _O, "an operator returned a slot from quarantine", {"node_id": ID, "slot": WHOLE, "note": TEXT}

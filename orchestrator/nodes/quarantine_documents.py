@@ -22,4 +22,5 @@ def quarantine_document(quarantine: Quarantine) -> dict[str, Any]:
         "returned_at": rfc3339(quarantine.returned_at),
         "returned_by": quarantine.returned_by,
         "note": quarantine.note,
+        "fault_report_id": None if quarantine.fault_report_id is None else str(quarantine.fault_report_id),
     }

@@ -36,12 +36,12 @@ class ReturnSlot(Request):
 
 
 class Quarantine(BaseModel):
-    """A time during which a slot was out of service by an operator's decision or a probe's report."""
+    """A time during which a slot was out of service by an operator's decision, a probe's report or a fault report."""
 
     id: UUID
     node_id: UUID
     slot_index: Count
-    source: Literal["operator", "probe"]
+    source: Literal["operator", "probe", "fault_report"]
     reason: str
     evidence: str | None
     quarantined_at: datetime
@@ -49,6 +49,7 @@ class Quarantine(BaseModel):
     returned_at: datetime | None = Field(description="null: it is still in quarantine")
     returned_by: str | None
     note: str | None
+    fault_report_id: UUID | None = Field(description="the report after which the slot was released")
 
 
 class QuarantineQuery(PageQuery):

@@ -238,10 +238,11 @@ slot_quarantines = Table(
     Column(
         "source",
         Text,
-        CheckConstraint("source in ('operator', 'probe')", name="quarantine_source"),
+        CheckConstraint("source in ('operator', 'probe', 'fault_report')", name="quarantine_source"),
         nullable=False,
         server_default="operator",
     ),
+    Column("fault_report_id", Uuid),
     CheckConstraint("num_nulls(returned_at, returned_by, note) in (0, 3)", name="return_is_whole"),
     Index("one_quarantine", "unit", unique=True, postgresql_where=text("returned_at is null")),
     Index("quarantines_by_node", "node_id", "id"),

@@ -57,6 +57,7 @@ class Limits:
     ending_notice_seconds: float = 900.0
     lost_after_seconds: float = 600.0
     lost_release_seconds: float = 86_400.0
+    fault_reports_per_day_max: int = 50
 
     @property
     def provision_retries(self) -> Retries:

@@ -12,12 +12,13 @@ select a.id, a.operation_key from allocations a
     join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.fingerprint <> a.operation_fingerprint or o.subject_id is distinct from a.id or o.status is distinct from 201
 """
-# What a reservation starts by itself has no operation. A record may be gone when its time is over; then the allocation's
-# own key and fingerprint stand in for it.
+# What a reservation starts by itself has no operation, and what replaces a faulty allocation has that of its report. A record
+# may be gone when its time is over; then the allocation's own key and fingerprint stand in for it.
 WITHOUT_OPERATION = """
 select a.id, a.operation_key from allocations a
     left join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.key is null and not (a.reservation_id is not null and a.operation_key like 'starts_at:%%')
+  and not exists (select from fault_reports f where f.replacement_id = a.id and a.operation_key = 'replaces:' || f.id)
   and (a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
        or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """
@@ -84,13 +85,14 @@ where c.owner_kind = 'allocation' and a.id is null and not exists (
     where s.owner_id = c.owner_id and s.owner_kind = 'allocation' and s.tenant_id = c.tenant_id and s.node_id = c.node_id
       and s.units = c.units and lower(s.during) = c.closed_at and s.id > c.id)
 """
+# A fault report names its allocation, which may be archived while the operation is kept.
 OPERATION_WITHOUT_EFFECT = """
 with others as materialized (
     select o.scope, o.key, o.subject_id, o.body from operations o left join allocations a on a.id = o.subject_id
     where o.status = 201 and a.id is null
 )
 select scope, key, subject_id from others
-where body::jsonb ? 'allocation_id'
+where body::jsonb ? 'allocation_id' and not body::jsonb ? 'report_id'
   and not exists (select from archived_allocations x where x.allocation_id = others.subject_id)
 """
 # A tenant's operation is emitted to the tenant; what an operator does may be a tenant's event or none's.

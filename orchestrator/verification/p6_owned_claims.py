@@ -44,6 +44,10 @@ select n.name, s.slot_index from slots s join nodes n on n.id = s.node_id
 where s.state = 'out_of_service' and s.reason like 'quarantined: %%' and not exists (
     select from slot_quarantines q where q.unit = s.unit and q.returned_at is null)
 """
+REPORTED_IN_SERVICE = """
+select f.id, f.allocation_id from fault_reports f join allocations a on a.id = f.allocation_id
+join claims c on c.id = a.claim_id where f.closed_at is null and c.closed_at is not null
+"""
 ON_RETIRED = """
 select c.id, n.name from claims c join nodes n on n.id = c.node_id where c.closed_at is null and n.state = 'retired'
 """
@@ -84,6 +88,9 @@ def check_owned_claims(connection: Connection, _: Bounds) -> Verdict:
     verdict.scan(connection, QUARANTINED_IN_SERVICE, "slot {2} of node {1} is in service despite quarantine {0}")
     verdict.scan(
         connection, OF_NO_QUARANTINE, "slot {1} of node {0} is out of service for a quarantine that is not open"
+    )
+    verdict.scan(
+        connection, REPORTED_IN_SERVICE, "the units of allocation {1} were released despite the open fault report {0}"
     )
     verdict.scan(connection, ON_RETIRED, "claim {0} is open on node {1}, which is retired")
     verdict.scan(connection, ORPHAN_UNPROVEN, "orphan {0} (allocation {1}) is destroyed, but nothing proves it")

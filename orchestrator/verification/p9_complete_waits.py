@@ -53,6 +53,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'orphan ' || id, state, waits_since, waits_until from node_orphans
     union all select 'reservation ' || id, state, waits_since, waits_until from reservations
     union all select 'approval ' || id, state, waits_since, waits_until from approvals
+    union all select 'fault report ' || id, waits_for, waits_since, waits_until from fault_reports
     union all select 'maintenance window ' || id, state, waits_since, waits_until from maintenance_windows
     union all select 'allocation ' || id, health, health_since, health_until from allocations where state = 'active'
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
@@ -73,6 +74,8 @@ with waiting as (
     select 'reservation ' || id, state, waits_for, waits_until from reservations where waits_until is not null
     union all
     select 'approval ' || id, state, waits_for, waits_until from approvals where waits_until is not null
+    union all
+    select 'fault report ' || id, 'replacing', waits_for, waits_until from fault_reports where waits_until is not null
     union all
     select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
     where waits_until is not null

@@ -36,6 +36,7 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/admin/nodes": [{}, {"state": "active"}],
     "/api/v1/admin/nodes/{node_id}/orphans": [{}, {"every": "true"}],
     "/api/v1/admin/nodes/{node_id}/quarantines": [{}, {"every": "true"}],
+    "/api/v1/admin/fault-reports": [{}, {"every": "true"}],
     "/api/v1/admin/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
     "/api/v1/admin/dead-letters": [{}, {"state": "dead"}, {"consumer": "pages"}],
     "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
@@ -48,6 +49,9 @@ with quarantine as (
 ), report as (
     insert into node_health_reports (node_id, reported_at, report, faults)
     values (%(node)s, clock_timestamp(), '{"driver": "sandbox"}', '[]')
+), fault as (
+    insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)
+    values (uuidv7(), uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')
 )
 insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())

@@ -89,6 +89,11 @@ CLAIMS = [
         SLOT_OUT + "update slots set reason = 'quarantined: x' where state = 'out_of_service'",
     ),
     planted(
+        "units released despite a fault report", "claims", "despite the open fault report",
+        "insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)"
+        " select tenant_id, id, node_id, '{{0}}', 'slow', 'e', false, 't' from allocations where name = 'early'",
+    ),
+    planted(
         "an orphan gone without proof", "claims", "nothing proves it",
         ORPHAN + "'destroyed', null, null, null, now(), '{\"released\": true, \"wiped\": false}'" + OF_THE_METAL,
     ),

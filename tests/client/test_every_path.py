@@ -20,6 +20,7 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
+    faults,
     hardware,
     keyvalue,
     log,
@@ -45,6 +46,7 @@ MODULES: tuple[ModuleType, ...] = (
     approvals,
     balances,
     catalogue,
+    faults,
     hardware,
     keyvalue,
     log,
@@ -135,6 +137,6 @@ def test_every_call_is_of_a_path_with_its_parameters(paths: dict[str, Any]) -> N
 
 
 def test_every_call_is_a_method() -> None:
-    methods = {name for name, member in vars(Client).items() if callable(member)}
+    methods = {name for kind in Client.__mro__ for name, member in vars(kind).items() if callable(member)}
     missing = {name for name in CALLS if name not in methods and name.replace("list_", "get_") not in methods}
     assert missing == set()

@@ -33,7 +33,8 @@ from tests.support.rows import ALLOCATION, FIRST, OTHER, SECOND, TENANT, Row, ig
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "decisions" / "0025-row-level-security.md"
 HOOK = number(16)
 COLUMNS = {
-    "allocations": "tenant_id", "api_keys": "tenant_id", "balances": "tenant_id", "kv_keys": "namespace",
+    "allocations": "tenant_id", "api_keys": "tenant_id", "balances": "tenant_id",
+    "fault_reports": "tenant_id", "kv_keys": "namespace",
     "kv_namespaces": "id", "ledger": "tenant_id", "metering_intervals": "tenant_id", "notification_subscriptions": "scope",
     "operations": "scope", "retention_policies": "scope", "ssh_keys": "tenant_id", "webhooks": "tenant_id",
     "wipe_certificates": "tenant_id",

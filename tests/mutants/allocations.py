@@ -10,8 +10,8 @@ MUTANTS: list[Mutant] = [
         "user data stays after the cleanup",
         "allocations",
         "orchestrator/allocations/store/claims.py",
-        '_SETTLE = "select refresh_node_fit(:node_id), remove_login_data(:allocation_id)"',
-        '_SETTLE = "select refresh_node_fit(:node_id), cast(:allocation_id as uuid)"',
+        "refresh_node_fit(:node_id), remove_login_data(:allocation_id)",
+        "refresh_node_fit(:node_id), cast(:allocation_id as uuid)",
         ("tests/allocations/test_removed_login_data.py",),
     ),
     Mutant(

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import discovery, guests, health, hosts, maintenance, probes, quarantines, wipes
+from tests.mutants.fleet import discovery, faults, guests, health, hosts, maintenance, probes, quarantines, wipes
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -46,6 +46,7 @@ MODULES = (
     discovery,
     quarantines,
     probes,
+    faults,
     webhooks,
     worker,
     agent,

@@ -65,6 +65,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("AdoptOrphan", WHY, "66e3cabea70efb7d"),
     ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
     ("QuarantineSlot", WHY, "66e3cabea70efb7d"),
+    ("ReportFault", {"symptom": "slow", "evidence": "e"}, "c87ae35d203c1a47"),
     ("ReturnSlot", {"note": "n"}, "b8562cef3ed8d7ec"),
     ("ApproveTopology", {"digest": "ab" * 32}, "4f0a7830c10a06f8"),
     ("CreateTenant", {"name": "t"}, "6c68e0aebf839c56"),

@@ -24,6 +24,7 @@ FOREIGN_KEYS = {
     "node_tpms_node_id_fkey": ("node_tpms", "nodes"),
     "certificate_requests_node_id_fkey": ("certificate_requests", "nodes"),
     "node_certificates_node_id_fkey": ("node_certificates", "nodes"),
+    "fault_reports_node_id_fkey": ("fault_reports", "nodes"),
     "slot_quarantines_node_id_fkey": ("slot_quarantines", "nodes"),
     "node_orphans_node_id_fkey": ("node_orphans", "nodes"),
     "nodes_pool_id_fkey": ("nodes", "pools"),

@@ -38,6 +38,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "ledger_pkey": ("ledger", ("id",)),
     "ledger_usage_once": ("ledger", ("allocation_id",)),
     "live_rows_once": ("live_rows", ("kind", "stripe")),
+    "fault_reports_pkey": ("fault_reports", ("id",)),
     "slot_quarantines_pkey": ("slot_quarantines", ("id",)),
     "one_quarantine": ("slot_quarantines", ("unit",)),
     "node_orphans_pkey": ("node_orphans", ("id",)),

@@ -86,6 +86,10 @@ FIRST: dict[str, Row] = {
         "allocation_id": ALLOCATION, "tenant_id": TENANT, "sku": "h100.slice", "gpus": 1, "price_version": 1,
         "price_micro_per_gpu_second": 1, "active_at": NOW, "opened_version": 1,
     },
+    "fault_reports": {
+        "id": number(33), "tenant_id": TENANT, "allocation_id": ALLOCATION, "node_id": NODE, "slots": [0], "symptom": "slow",
+        "evidence": "e", "replace": False, "reported_by": "tenant:a",
+    },
     "maintenance_windows": {
         "id": number(19), "starts_at": NOW, "ends_at": LATER, "reason": "why", "waits_for": "start", "waits_since": NOW,
         "waits_until": NOW,
@@ -168,6 +172,7 @@ SECOND: dict[str, Row] = {
     "allocation_timeline": {"id": 2, "allocation_id": OTHER, "row_version": 2},
     "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
+    "fault_reports": {"id": OTHER, "tenant_id": OTHER},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},

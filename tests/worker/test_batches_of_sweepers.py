@@ -127,6 +127,16 @@ async def maintenance_due(desk: Desk) -> None:
     )
 
 
+async def faults_over(desk: Desk) -> None:
+    _change(
+        desk,
+        "insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by,"
+        " replacement_id, waits_for, waits_since, waits_until) select uuidv7(), uuidv7(), n.id, '{0}', 'slow', 'e', true, 't',"
+        f" uuidv7(), 'replacement', {LONG_AGO}, {LONG_AGO} from generate_series(1, {MANY}),"
+        " (select id from nodes limit 1) n",
+    )
+
+
 def _change(desk: Desk, statement: str) -> None:
     with connect(desk.url) as connection:
         connection.execute(statement.encode())
@@ -152,6 +162,7 @@ CASES = (
     Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
     Case("health", outages_over, "select from allocations where health = 'degraded'"),
+    Case("fault_reports", faults_over, "select from fault_reports where waits_for is not null"),
     Case("maintenance", maintenance_due, "select from maintenance_windows where state = 'scheduled'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )

@@ -15,6 +15,7 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
+from worker.sweepers.faults import sweep_faults
 from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
@@ -126,6 +127,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             every,
             partial(sweep_health, context, batch),
             "allocations of offline nodes, and unhealthy ones past the deadline of their health",
+        ),
+        Sweeper(
+            "fault_reports",
+            every,
+            partial(sweep_faults, context, settings.fault_retention_seconds, batch),
+            "replacements of faulty allocations that have ended, and fault reports past their retention",
         ),
         Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
     ]

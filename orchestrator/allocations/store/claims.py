@@ -33,7 +33,9 @@ with closed as (
 )
 select count(*) from closed
 """
-_SETTLE = "select refresh_node_fit(:node_id), remove_login_data(:allocation_id)"
+_SETTLE = """
+select quarantine_reported_units(:allocation_id), refresh_node_fit(:node_id), remove_login_data(:allocation_id)
+"""
 _START_WAITING = "select start_waiting(:node_id, cast(:start_seconds as float8))"
 
 
@@ -61,6 +63,8 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
 
 async def close_claim(tx: Transaction, subject: Subject) -> None:
     """Close the claim of an allocation whose units are cleaned up. The node's fit shows them free in the same transaction.
+
+    Units that the tenant reported as faulty go into quarantine instead.
 
     The user data and SSH keys are removed from the allocation and its tasks. No task of it is live. The caller then emits its
     event, and after that calls `start_waiting`: no effect precedes its cause in the log.

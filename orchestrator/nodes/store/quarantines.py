@@ -1,4 +1,4 @@
-"""SQL of quarantines: times during which an operator or a probe keeps a slot out of service."""
+"""SQL of quarantines: times during which an operator, a probe or a fault report keeps a slot out of service."""
 
 from __future__ import annotations
 
@@ -14,28 +14,32 @@ Source = Literal["operator", "probe"]
 
 _UNIT = "select unit from slots where node_id = :node_id and slot_index = :slot_index"
 _OPEN = """
-select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
+       fault_report_id
 from slot_quarantines where unit = :unit and returned_at is null
 """
 _BEGIN = """
 insert into slot_quarantines (node_id, slot_index, unit, reason, evidence, quarantined_by, source)
 values (:node_id, :slot_index, :unit, :reason, :evidence, :by, :source)
-returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
+       fault_report_id
 """
 _END = """
 update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, note = :note
 where unit = :unit and returned_at is null
-returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
+returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
+       fault_report_id
 """
 _LIST = """
-select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source
+select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
+       fault_report_id
 from slot_quarantines where node_id = :node_id and (:every or returned_at is null) and id > :after order by id limit :limit
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A time during which a slot was out of service by an operator's decision or a probe's report; open until it is returned."""
+    """A time during which a slot was out of service, by whom or what `source` says; open until it is returned."""
 
     id: UUID
     node_id: UUID
@@ -48,6 +52,7 @@ class Quarantine:
     returned_by: str | None
     note: str | None
     source: str
+    fault_report_id: UUID | None
 
 
 async def find_unit(tx: Transaction, node_id: UUID, slot_index: int) -> int | None:

@@ -1,1 +1,1 @@
-"""Mutants of the fleet: maintenance windows, guests, wipe certificates, health, discovery, quarantines, health probes."""
+"""Mutants of the fleet: windows, guests, hosts, wipe certificates, health, discovery, quarantines, probes, faults."""

@@ -10,7 +10,7 @@ _NVML = "node_agent/discovery/nvml.py"
 _DISCOVER = "node_agent/discovery/discover.py"
 _RULES = "orchestrator/nodes/topology/rules.py"
 _STORE = "orchestrator/nodes/store/topologies.py"
-_SLOTS = "orchestrator/nodes/store/slot_service.py"
+_SLOTS = "migrations/functions/nodes/keep_slots.sql"
 _COMMANDS = "orchestrator/nodes/commands/topologies.py"
 _OF_HARDWARE = "tests/discovery/test_hardware.py"
 _OF_NVML = "tests/discovery/test_nvml.py"
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_TAKING}::test_drift_takes_a_slot_and_a_later_equal_discovery_gives_it_back",
     ),
     _mutant(
-        "the end of a drift frees the slot of an orphan", _SLOTS, "then :orphan\n", "then null\n",
+        "the end of a drift frees the slot of an orphan", _SLOTS, "then orphaned\n", "then null\n",
         f"{_OF_TAKING}::test_a_slot_with_an_orphan_and_a_drift_serves_when_both_have_ended",
     ),
     _mutant(

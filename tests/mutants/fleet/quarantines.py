@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STORE = "orchestrator/nodes/store/slot_service.py"
+_STORE = "migrations/functions/nodes/keep_slots.sql"
 _COMMANDS = "orchestrator/nodes/commands/quarantines.py"
 _TESTS = "tests/nodes/test_quarantines.py"
 
@@ -16,7 +16,7 @@ def _mutant(name: str, file: str, old: str, new: str, test: str) -> Mutant:
 MUTANTS: list[Mutant] = [
     _mutant(
         "placement does not know it", _STORE,
-        '    await tx.execute("select refresh_node_fit(:node_id)", {"node_id": node_id})\n', "",
+        "    perform refresh_node_fit(p_node);\n", "",
         "test_nothing_new_is_placed_on_it_until_it_is_returned",
     ),
     _mutant(

@@ -1,0 +1,31 @@
+"""Fault reports as clients see them: the JSON of docs/reference/http-api.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.allocations.store.faults import FaultReport
+from orchestrator.times import rfc3339
+
+
+def fault_document(report: FaultReport) -> dict[str, Any]:
+    """The JSON of a fault report."""
+    waits = None
+    if report.waits_for is not None:
+        waits = {"for": report.waits_for, "since": rfc3339(report.waits_since), "until": rfc3339(report.waits_until)}
+    return {
+        "report_id": str(report.id),
+        "tenant_id": str(report.tenant_id),
+        "allocation_id": str(report.allocation_id),
+        "node_id": str(report.node_id),
+        "slots": report.slots,
+        "symptom": report.symptom,
+        "evidence": report.evidence,
+        "details": report.details,
+        "reported_at": rfc3339(report.reported_at),
+        "reported_by": report.reported_by,
+        "closed_at": rfc3339(report.closed_at),
+        "replacement_id": None if report.replacement_id is None else str(report.replacement_id),
+        "replacement_outcome": report.replacement_outcome,
+        "waits": waits,
+    }
