@@ -39,7 +39,7 @@ from slot_quarantines where node_id = :node_id and (:every or returned_at is nul
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A time during which a slot was out of service, by whom or what `source` says; open until it is returned."""
+    """A time during which a slot was out of service, `source` says by what; open until it is returned."""
 
     id: UUID
     node_id: UUID
