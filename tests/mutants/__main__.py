@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [--noun N] [--name TEXT] [--parallel 2]`: plants each mutant and requires a test to fail.
+"""`python -m tests.mutants [--selected] [--noun N] [--name TEXT] [--parallel 2]`: plants mutants; a test must catch each.
 
 The tests first run without a mutant. Each mutant then runs in a copy of the working tree, so the tree itself is never
 changed. A mutant whose named tests pass has survived: exit 1, unless `SURVIVORS` lists it with its reason. A mutant
@@ -22,6 +22,7 @@ from queue import SimpleQueue
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import SURVIVORS, Mutant
+from tests.mutants.selection.rule import PARALLEL, estimate, selected
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 300.0
@@ -29,6 +30,8 @@ SECONDS_MAX = 300.0
 PASSED, FAILED = 0, 1
 """pytest's exit statuses when tests ran; 2 to 5 mean that they could not run."""
 NOT_RUN = -1
+GENERATED = "/test_contract.py"
+"""Tests whose cases schemathesis generates."""
 SETUP_FAILED = "ERROR at setup of "
 
 
@@ -54,7 +57,9 @@ def copy_tree(target: Path) -> None:
 
 def run_tests(tree: Path, tests: Sequence[str], *options: str, seconds_max: float = SECONDS_MAX) -> tuple[int, str]:
     """Exit status and output of these tests in `tree`; `NOT_RUN` if a fixture failed or they did not end."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests]
+    # The plugin of schemathesis takes a second of a processor to import.
+    without = [] if any(GENERATED in test for test in tests) else ["-p", "no:schemathesis"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *without, *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(
@@ -136,15 +141,19 @@ def show(verdict: Verdict) -> None:
 def main() -> int:
     """Judge the chosen mutants; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="plant mutants; each must be caught")
+    parser.add_argument(
+        "--selected", action="store_true", help="only the quickest mutants of each noun (tests/mutants/selection)"
+    )
     parser.add_argument("--noun", help="only mutants of this noun")
     parser.add_argument("--name", help="only mutants whose name contains this text")
-    parser.add_argument("--parallel", type=int, default=2, help="mutants that run at once (default 2)")
+    parser.add_argument("--parallel", type=int, default=PARALLEL, help=f"mutants that run at once (default {PARALLEL})")
     chosen = parser.parse_args()
     mutants = [
-        mutant for mutant in MUTANTS
+        mutant for mutant in (selected(MUTANTS) if chosen.selected else MUTANTS)
         if chosen.noun in (None, mutant.noun) and (chosen.name is None or chosen.name in mutant.name)
     ]  # fmt: skip
     began = time.monotonic()
+    print(f"{len(mutants)} mutants, about {estimate(mutants) / 60:.0f} min on two idle cores", flush=True)  # noqa: T201
     verdicts = judge_all(mutants, chosen.parallel)
     survived = [verdict.mutant.name for verdict in verdicts if verdict.outcome == "survived"]
     unlisted = [name for name in survived if name not in SURVIVORS]

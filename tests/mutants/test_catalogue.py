@@ -7,10 +7,12 @@ from pathlib import Path
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import SURVIVORS
+from tests.mutants.selection.rule import estimate, selected
 
 ROOT = Path(__file__).parents[2]
 MUTANTS_MIN = 120
 PER_NOUN_MIN = 5
+SELECTION_SECONDS_MAX = 60 * 60
 NOUNS = frozenset(
     {
         "allocations", "reservations", "placement", "nodes", "tasks", "catalogue", "tenants", "operations", "log",
@@ -45,6 +47,14 @@ def test_every_noun_has_mutants() -> None:
     per_noun = Counter(mutant.noun for mutant in MUTANTS)
     assert per_noun.keys() == NOUNS
     assert {noun: count for noun, count in per_noun.items() if count < PER_NOUN_MIN} == {}
+
+
+def test_the_selection_has_mutants_of_every_noun_and_ends_within_its_time() -> None:
+    chosen = selected(MUTANTS)
+    assert len(chosen) >= MUTANTS_MIN
+    per_noun = Counter(mutant.noun for mutant in chosen)
+    assert {noun: per_noun[noun] for noun in NOUNS if per_noun[noun] < PER_NOUN_MIN} == {}
+    assert estimate(chosen) <= SELECTION_SECONDS_MAX
 
 
 def test_names_are_unique_and_survivors_have_reasons() -> None:

@@ -1,0 +1,1 @@
+"""Which mutants `make mutants` plants, by how long their tests take."""
