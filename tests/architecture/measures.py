@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.architecture.source_modules import nodes
+
 ROOT = Path(__file__).parents[2]
 DECISIONS = ROOT / "docs" / "explanation" / "decisions"
 PYTHON_FUNCTION_LINES_MAX = 60
@@ -44,7 +46,7 @@ def long_python_functions() -> dict[str, int]:
     """Lines of each Python function beyond the bound, without its docstring, by `path:function`."""
     found: dict[str, int] = {}
     for path in tracked("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = _lines(node)
                 if lines > PYTHON_FUNCTION_LINES_MAX:
@@ -111,13 +113,20 @@ def _prose(path: Path) -> Iterator[str]:
         yield from re.findall(r"\bis\s+'((?:[^']|'')*)'", text)
     else:
         # A single word may be a value of the API, but not in a test.
-        yield from _python_prose(text, single_words=path.is_relative_to(ROOT / "tests"))
+        yield from _comments(text)
+        yield from _python_texts(path, single_words=path.is_relative_to(ROOT / "tests"))
 
 
-def _python_prose(text: str, single_words: bool) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
-    for node in ast.walk(ast.parse(text)):
+def _comments(text: str) -> Iterator[str]:
+    """The comments of a module, if any has a word to find: to read tokens takes long, and whatever follows a `#` may be one."""
+    ends = (line[at:] for line in text.splitlines() for at, sign in enumerate(line) if sign == "#")
+    if any(STAND_INS.search(QUOTED.sub("", end)) for end in ends):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+def _python_texts(path: Path, single_words: bool) -> Iterator[str]:
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (single_words or " " in node.value):
             yield node.value

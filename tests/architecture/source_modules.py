@@ -1,4 +1,4 @@
-"""The modules of the product, parsed."""
+"""The modules of the project, each parsed once. The trees are shared: read them only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ PACKAGES = ("berth", "orchestrator", "worker", "outbox_relay", "node_agent", "mi
 
 
 def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
-    """Path and syntax tree of every module of these packages. The trees are shared: read them only."""
+    """Path and syntax tree of every module of these packages."""
     for package in packages or PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), _parsed(path)
+            yield str(path.relative_to(ROOT)), parsed(path)
 
 
 @functools.cache
-def _parsed(path: Path) -> ast.Module:
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
     return ast.parse(path.read_text())
+
+
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module's syntax tree, as `ast.walk` has them."""
+    return tuple(ast.walk(parsed(path)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_modules import PACKAGES, ROOT, modules
+from tests.architecture.source_modules import PACKAGES, ROOT, modules, parsed
 from tests.support.command_sources import command_modules, command_trees
 
 TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
@@ -203,9 +203,7 @@ def test_each_rule_finds_a_breach(rule: Callable[[ast.Module], Iterator[int]], b
 
 def test_no_command_calls_another() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in command_modules()
-        for line in calls_another_command(ast.parse(path.read_text()))
+        f"{path.relative_to(ROOT)}:{line}" for path in command_modules() for line in calls_another_command(parsed(path))
     ]
     assert found == []
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.source_modules import parsed
+
 TESTS = Path(__file__).parents[1]
 PAUSE = "sleep"
 MAY_PAUSE = TESTS / "support" / "waiting.py"
@@ -42,7 +44,7 @@ def test_every_file_of_the_tests_keeps_the_rule(rule: Callable[[ast.Module], Ite
         f"{path.relative_to(TESTS)}:{line}"
         for path in sorted(TESTS.rglob("*.py"))
         if path != MAY_PAUSE
-        for line in rule(ast.parse(path.read_text()))
+        for line in rule(parsed(path))
     ]
     assert found == []
 
