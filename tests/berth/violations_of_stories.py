@@ -91,7 +91,7 @@ CLAIMS = [
     planted(
         "units released despite a fault report", "claims", "despite the open fault report",
         "insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)"
-        " select tenant_id, id, node_id, '{{0}}', 'slow', 'e', false, 't' from allocations where name = 'early'",
+        " select tenant_id, id, node_id, array[0]::smallint[], 'slow', 'e', false, 't' from allocations where name = 'early'",
     ),
     planted(
         "an orphan gone without proof", "claims", "nothing proves it",
