@@ -15,23 +15,50 @@ SHARING = {
 }
 """Files that use one fixture which is dear to make, by that fixture."""
 
+SHARED_FOLDERS = ("tests/architecture/",)
+"""Folders whose files keep something for each other: here the syntax tree of every module."""
+
 LONGEST_FIRST = (
     *SHARING,
-    "tests/crashes/test_crashes.py",
     "tests/drivers/test_conformance.py",
-    "tests/worker/test_trouble.py",
-    "tests/berth/test_stack.py",
-    "tests/campaign/test_planted_bugs.py",
     "tests/api/test_contract.py",
+    "tests/berth/test_stack.py",
+    "tests/crashes/test_crashes.py",
+    "tests/audit_stream/test_syslog.py",
+    "tests/audit_stream/test_crashes.py",
+    "tests/database/test_plans.py",
+    "tests/campaign/test_planted_bugs.py",
+    "tests/archive/test_bucket.py",
+    "tests/deploy/test_restricted_processes.py",
     "tests/worker/",
+    "tests/deploy/",
+    "tests/drivers/test_plans.py",
+    "tests/whole/test_outages.py",
+    "tests/api/tenants/test_foreign_ids.py",
+    "tests/database/test_audit_plans.py",
+    "tests/forked/",
+    "tests/audit_stream/test_nats.py",
+    "tests/webhooks/test_sender_process.py",
+    "tests/consumers/test_metering.py",
+    "tests/verbs/test_deletion_races.py",
+    "tests/architecture/",
+    "tests/crashes/",
+    "tests/security/test_quotas.py",
+    "tests/reservations/test_clock_after_locks.py",
+    "tests/billing/test_stories.py",
+    "tests/outbox_relay/",
+    "tests/allocations/test_ends_and_rivals.py",
+    "tests/approvals/",
+    "tests/rotation/",
+    "tests/nodes/test_contract.py",
+    "tests/docs/test_references.py",
     "tests/api/operations/test_gate.py",
     "tests/api/test_process.py",
     "tests/cli/",
     "tests/node_agent/",
-    "tests/outbox_relay/",
     "tests/berth/test_verification.py",
+    "tests/berth/test_verified_histories.py",
     "tests/client/test_cut_connections.py",
-    "tests/nodes/test_contract.py",
     "tests/reservations/turning_over/",
     "tests/placement/windows/",
 )
@@ -44,7 +71,7 @@ def rank(path: str) -> int:
 
 
 class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
-    """Deals out files in the order of the collection, which `rank` has made, and those of `SHARING` together."""
+    """Deals out files in the order of the collection, which `rank` has made, and those that share something together."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         """Without the order by the number of tests, which is the default."""
@@ -53,4 +80,5 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return SHARING.get(file, file)
+        shared = next((folder for folder in SHARED_FOLDERS if file.startswith(folder)), file)
+        return SHARING.get(file, shared)
