@@ -16,8 +16,10 @@ from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Overloaded
 from tests.allocations.driving import (
+    PROVISIONED,
     allocation_of,
     clean_up,
+    completed,
     failed,
     provision,
     release,
@@ -88,6 +90,32 @@ def test_the_replacement_takes_over_when_it_is_active(database_url: str, shape: 
     assert types_of_events(database_url, "allocation.repl%") == ["allocation.replaced"]
     assert rows_of(database_url, "select count(*) from slot_quarantines") == [(8 if metal else 4,)]
     assert kept(database_url) == []
+
+
+def test_the_faulty_allocation_stays_until_the_replacement_is_active(database_url: str) -> None:
+    """Asked for directly, whatever the sweeper finds."""
+    seeded = seed(database_url)
+    mine = create_allocation(database_url, seeded)
+
+    async def way(context: Context) -> list[Any]:
+        answer, other = await _reported(context, database_url, seeded, mine)
+        report_id = uuid.UUID(body_of(answer)["report_id"])
+
+        async def conclude() -> tuple[Any, ...]:
+            outcome = await conclude_replacement(context, report_id)
+            return outcome, allocation_of(database_url, mine)["state"], allocation_of(database_url, other)["state"]
+
+        seen = [await conclude()]
+        await begin_provisioning(context, other, "wf")
+        seen.append(await conclude())
+        task = task_of(database_url, other)
+        await report(context, task, completed(task, PROVISIONED))
+        await finish_provisioning(context, other)
+        return [*seen, await conclude()]
+
+    assert run_with(database_url, way) == [
+        (None, "active", "requested"), (None, "active", "provisioning"), ("replaced", "releasing", "active"),
+    ]  # fmt: skip
 
 
 def test_the_quota_counts_both_and_its_limit_lets_the_replacement_in(database_url: str) -> None:

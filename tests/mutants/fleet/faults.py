@@ -30,7 +30,7 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "the faulty one is released before the other is active", _RULES,
         "    if new is AllocationState.ACTIVE:\n", "    if new is not AllocationState.FAILED:\n",
-        f"{_OF_REPLACEMENTS}::test_the_replacement_takes_over_when_it_is_active",
+        f"{_OF_REPLACEMENTS}::test_the_faulty_allocation_stays_until_the_replacement_is_active",
     ),
     _mutant(
         "a wait without an end", _RULES, "ReplacementOutcome.OVERDUE if overdue else None", "None",
