@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
-
 from berth.client.calls import faults, hardware
-from berth.client.calls.call import Call
-from berth.client.models import Page
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-class _Runs(Protocol):
-    """What a method needs of the client."""
-
-    async def run(self, call: Call[Result]) -> Result: ...
-
-    def iterate(self, call: Call[Page[Result]]) -> AsyncIterator[Result]: ...
-
-
-def _now(make: Callable[Arguments, Call[Result]]) -> Callable[Concatenate[_Runs, Arguments], Awaitable[Result]]:
-    """A method that makes the call and runs it."""
-
-    @functools.wraps(make)
-    async def method(self: _Runs, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return await self.run(make(*args, **kwargs))
-
-    return method
-
-
-def _each(
-    make: Callable[Arguments, Call[Page[Result]]],
-) -> Callable[Concatenate[_Runs, Arguments], AsyncIterator[Result]]:
-    """A method that yields every item of a list, page by page."""
-
-    @functools.wraps(make)
-    def method(self: _Runs, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> AsyncIterator[Result]:
-        return self.iterate(make(*args, **kwargs))
-
-    return method
+from berth.client.requests.async_methods import each, now
 
 
 class HardwareMethods:
     """The paths about hardware as methods."""
 
-    list_quarantines = _now(hardware.list_quarantines)
-    iterate_quarantines = _each(hardware.list_quarantines)
-    quarantine_slot = _now(hardware.quarantine_slot)
-    return_slot = _now(hardware.return_slot)
-    get_node_topology = _now(hardware.get_node_topology)
-    approve_node = _now(hardware.approve_node)
-    get_node_health = _now(hardware.get_node_health)
-    list_health_reports = _now(hardware.list_health_reports)
-    iterate_health_reports = _each(hardware.list_health_reports)
-    report_fault = _now(faults.report_fault)
-    list_fault_reports = _now(faults.list_fault_reports)
-    iterate_fault_reports = _each(faults.list_fault_reports)
-    get_fault_report = _now(faults.get_fault_report)
+    list_quarantines = now(hardware.list_quarantines)
+    iterate_quarantines = each(hardware.list_quarantines)
+    quarantine_slot = now(hardware.quarantine_slot)
+    return_slot = now(hardware.return_slot)
+    get_node_topology = now(hardware.get_node_topology)
+    approve_node = now(hardware.approve_node)
+    get_node_health = now(hardware.get_node_health)
+    list_health_reports = now(hardware.list_health_reports)
+    iterate_health_reports = each(hardware.list_health_reports)
+    report_fault = now(faults.report_fault)
+    list_fault_reports = now(faults.list_fault_reports)
+    iterate_fault_reports = each(faults.list_fault_reports)
+    get_fault_report = now(faults.get_fault_report)
