@@ -15,3 +15,12 @@ def rfc3339(moment: datetime | None) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def wait_document(
+    waits_for: str | None, since: datetime | None, until: datetime | None
+) -> dict[str, str | None] | None:
+    """What a wait is for, since when and until when, as JSON; None if nothing is awaited."""
+    if waits_for is None:
+        return None
+    return {"for": waits_for, "since": rfc3339(since), "until": rfc3339(until)}

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.allocations.store.faults import FaultReport
-from orchestrator.times import rfc3339
+from orchestrator.times import rfc3339, wait_document
 
 
 def fault_document(report: FaultReport) -> dict[str, Any]:
     """The JSON of a fault report."""
-    waits = None
-    if report.waits_for is not None:
-        waits = {"for": report.waits_for, "since": rfc3339(report.waits_since), "until": rfc3339(report.waits_until)}
     return {
         "report_id": str(report.id),
         "tenant_id": str(report.tenant_id),
@@ -27,5 +24,5 @@ def fault_document(report: FaultReport) -> dict[str, Any]:
         "closed_at": rfc3339(report.closed_at),
         "replacement_id": None if report.replacement_id is None else str(report.replacement_id),
         "replacement_outcome": report.replacement_outcome,
-        "waits": waits,
+        "waits": wait_document(report.waits_for, report.waits_since, report.waits_until),
     }

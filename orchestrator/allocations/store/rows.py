@@ -14,7 +14,7 @@ from orchestrator.allocations.tables import allocations
 from orchestrator.database.transactions import Reading
 from orchestrator.nodes.tables import nodes
 from orchestrator.placement.tables import claims
-from orchestrator.times import rfc3339
+from orchestrator.times import rfc3339, wait_document
 
 _a, _n, _c = allocations.alias("a"), nodes.alias("n"), claims.alias("c")
 # OFFSET makes the planner look up the rows of a page, whatever size of page it estimates.
@@ -97,9 +97,6 @@ async def read_timeline(reading: Reading, allocation_id: UUID, *, after: int = 0
 
 def allocation_body(row: Row[Any]) -> dict[str, Any]:
     """The JSON of an allocation."""
-    waits = None
-    if row.waits_for is not None:
-        waits = {"for": row.waits_for, "since": rfc3339(row.waits_since), "until": rfc3339(row.waits_until)}
     return {
         "allocation_id": str(row.id),
         "tenant_id": str(row.tenant_id),
@@ -121,7 +118,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "failure": _failure(row.failure_code, row.failure_detail),
         "hard_stopped": None if row.release_result is None else row.release_result["hard_stopped"],
         "release_result": row.release_result,
-        "waits": waits,
+        "waits": wait_document(row.waits_for, row.waits_since, row.waits_until),
         "correlation_id": str(row.correlation_id),
         "reservation_id": None if row.reservation_id is None else str(row.reservation_id),
         "ends_at": rfc3339(row.ends_at),

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.nodes.store.orphans import Orphan
-from orchestrator.times import rfc3339
+from orchestrator.times import rfc3339, wait_document
 
 NEXT_STEP = "Inspect the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
 
 
 def orphan_document(orphan: Orphan) -> dict[str, Any]:
     """The JSON of an orphan."""
-    waits = failure = None
-    if orphan.waits_for is not None:
-        waits = {"for": orphan.waits_for, "since": rfc3339(orphan.waits_since), "until": rfc3339(orphan.waits_until)}
+    failure = None
     if orphan.failure_code is not None:
         failure = {"code": orphan.failure_code, "detail": orphan.failure_detail, "next_step": NEXT_STEP}
     return {
@@ -33,6 +31,6 @@ def orphan_document(orphan: Orphan) -> dict[str, Any]:
         "attempts": orphan.attempts,
         "failure": failure,
         "destroyed_at": rfc3339(orphan.destroyed_at),
-        "waits": waits,
+        "waits": wait_document(orphan.waits_for, orphan.waits_since, orphan.waits_until),
         "row_version": orphan.row_version,
     }

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.nodes.store.topologies import NodeTopology
-from orchestrator.times import rfc3339
+from orchestrator.times import rfc3339, wait_document
 
 
 def topology_document(known: NodeTopology) -> dict[str, Any]:
     """The JSON of a node's topology."""
-    waits = None
-    if known.waits_for is not None:
-        waits = {"for": known.waits_for, "since": rfc3339(known.waits_since), "until": rfc3339(known.waits_until)}
     return {
         "node_id": str(known.node_id),
         "found": known.found,
@@ -27,5 +24,5 @@ def topology_document(known: NodeTopology) -> dict[str, Any]:
         "drifted_since": rfc3339(known.drifted_since),
         "failure": known.failure,
         "next_at": rfc3339(known.next_at),
-        "waits": waits,
+        "waits": wait_document(known.waits_for, known.waits_since, known.waits_until),
     }
