@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import select
 
-from node_agent.protocol import TaskBody, TaskType
+from node_agent.protocol import TaskType
 from node_agent.wire.topology import Topology
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.store.slot_service import keep_slots
@@ -19,7 +19,7 @@ from orchestrator.nodes.tables import node_topologies
 from orchestrator.nodes.topology.rules import DISCOVERY_SECONDS_MAX, Difference, Profile, drifted_slots
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.states import TaskState
-from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS
+from orchestrator.tasks.store.node_tasks import issue_node_task
 from orchestrator.tenants.principals import Actor
 
 
@@ -83,11 +83,6 @@ where n.id = :id and n.state not in ('registered', 'retired') and n.online and n
        or t.waits_for is null and (t.next_at <= clock_timestamp() or t.epoch <> n.epoch
                                    or t.agent_run is distinct from n.agent_run))
 """
-_INSERT_TASK = """
-insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at)
-values (:id, :node_id, :node_epoch, :type, :fence, cast(:envelope as jsonb), :not_before, :expires_at)
-"""
-_DELETE_TASK = "delete from node_tasks where id = :id and state not in ('queued', 'dispatched')"
 _OPEN = """
 insert into node_topologies (node_id, task_id, epoch, agent_run, waits_for, waits_since, waits_until, next_at)
 values (:node_id, :task_id, :epoch, :agent_run, 'node', :clock, :expires_at, :next_at)
@@ -146,18 +141,10 @@ async def read_due(tx: Transaction, node_id: UUID) -> DueNode | None:
 
 async def issue_discovery(tx: Transaction, signer: TaskSigner, node_id: UUID, due: DueNode, interval: float) -> UUID:
     """Sign and queue one discovery, and delete the task of the last one. Returns the task's id."""
-    fence: int = (await tx.execute("select nextval('fences')")).scalar_one()
-    body = TaskBody(
-        task_id=uuid4(), type=TaskType.TOPOLOGY_DISCOVER, node_id=node_id, node_epoch=due.epoch, allocation_id=None,
-        fence=fence, parameters={}, not_before=due.clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
-        expires_at=due.clock + timedelta(seconds=DISCOVERY_SECONDS_MAX), key_id=signer.key_id,
+    body = await issue_node_task(
+        tx, signer, TaskType.TOPOLOGY_DISCOVER, node_id, due.epoch, clock=due.clock, seconds_max=DISCOVERY_SECONDS_MAX,
+        previous_task=due.previous_task,
     )  # fmt: skip
-    await tx.execute(_DELETE_TASK, {"id": due.previous_task})
-    values = {
-        "id": body.task_id, "node_id": node_id, "node_epoch": due.epoch, "type": body.type.value, "fence": fence,
-        "envelope": signer.sign(body).model_dump_json(), "not_before": body.not_before, "expires_at": body.expires_at,
-    }  # fmt: skip
-    await tx.execute(_INSERT_TASK, values)
     opened = {
         "node_id": node_id, "task_id": body.task_id, "epoch": due.epoch, "agent_run": due.agent_run, "clock": due.clock,
         "expires_at": body.expires_at, "next_at": due.clock + timedelta(seconds=interval),

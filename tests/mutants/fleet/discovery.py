@@ -10,6 +10,7 @@ _NVML = "node_agent/discovery/nvml.py"
 _DISCOVER = "node_agent/discovery/discover.py"
 _RULES = "orchestrator/nodes/topology/rules.py"
 _STORE = "orchestrator/nodes/store/topologies.py"
+_TASKS = "orchestrator/tasks/store/node_tasks.py"
 _SLOTS = "migrations/functions/nodes/keep_slots.sql"
 _COMMANDS = "orchestrator/nodes/commands/topologies.py"
 _OF_HARDWARE = "tests/discovery/test_hardware.py"
@@ -95,7 +96,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_TAKING}::test_a_discovery_is_due_at_first_after_a_start_after_an_enrolment_and_daily",
     ),
     _mutant(
-        "finished tasks stay for ever", _STORE, "    await tx.execute(_DELETE_TASK, {\"id\": due.previous_task})\n", "",
+        "finished tasks stay for ever", _TASKS, "    await tx.execute(_DELETE, {\"id\": previous_task})\n", "",
         f"{_OF_TAKING}::test_a_discovery_is_due_at_first_after_a_start_after_an_enrolment_and_daily",
     ),
     _mutant(
