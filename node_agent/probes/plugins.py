@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from node_agent.discovery.children import NoAnswer, require_success, run_bounded
 from node_agent.discovery.reading import Gaps, printable
-from node_agent.wire.fields import Closed
+from node_agent.wire.fields import Closed, first_error
 from node_agent.wire.health import EVIDENCE_MAX, PLUGINS_MAX, PluginResult, Verdict
 from node_agent.wire.topology import NAME_MAX, REASON_MAX, PciAddress
 
@@ -70,9 +70,7 @@ async def run_plugin(path: Path, environment: Mapping[str, str], seconds: float)
     except NoAnswer as error:
         return _unknown(path.name, str(error))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "output"
-        return _unknown(path.name, f"{where}: {first['msg']}")
+        return _unknown(path.name, first_error(error, whole="output"))
     evidence = printable(answer.evidence)[:EVIDENCE_MAX]
     return PluginResult(name=path.name, verdict=answer.verdict, evidence=evidence, address=answer.gpu)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from berth.process.bounded_models import BoundedModel
 
@@ -21,6 +21,12 @@ def _no_number(value: Any) -> Any:
     if isinstance(value, int | float):
         raise ValueError("must be text")
     return value
+
+
+def first_error(error: ValidationError, whole: str = "result") -> str:
+    """Where a message is wrong, and how: `gpus.0.address: ...`. `whole` names the message itself."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
 
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX), BeforeValidator(whole)]

@@ -35,7 +35,7 @@ from node_agent.wiping.statement import (
     digest_of,
     open_statement,
 )
-from node_agent.wire.fields import Instant, Whole, Wire
+from node_agent.wire.fields import Instant, Whole, Wire, first_error
 
 COUNTERSIGNATURE_PAYLOAD_TYPE: Final = "application/vnd.berth.wipe-countersignature+json"
 FORMAT: Final = "berth-wipe-certificate-v1"
@@ -129,9 +129,7 @@ def read_certificate(content: bytes) -> WipeCertificate:
     try:
         return WipeCertificate.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the document"
-        raise CertificateRefused("malformed", f"{place}: {first['msg']}") from error
+        raise CertificateRefused("malformed", first_error(error, whole="the document")) from error
 
 
 def verify_certificate(

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from node_agent.wire.fields import first_error
 from node_agent.wire.health import HealthReport
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_event
+from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.probes.rules import (
     RETRY_SECONDS,
     Fault,
@@ -30,6 +30,7 @@ from orchestrator.nodes.probes.rules import (
 from orchestrator.nodes.probes.thresholds import Overrides, thresholds_for
 from orchestrator.nodes.store import nodes, probes, quarantines
 from orchestrator.nodes.store.probes import EndedProbe, NodeHealth
+from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.nodes.topology.rules import layout_of
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
@@ -94,9 +95,7 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedProbe, policy: Probe
     try:
         report = HealthReport.model_validate(ended.result)
     except ValidationError as error:
-        first = error.errors()[0]
-        why = f"the result is no health report: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        await probes.record_failure(tx, node_id, why, RETRY_SECONDS)
+        await probes.record_failure(tx, node_id, f"the result is no health report: {first_error(error)}", RETRY_SECONDS)
         return Taken.FAILED
     known = await probes.read_health(tx, node_id)
     assert known is not None, "an open probe has a row"
@@ -112,18 +111,27 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedProbe, policy: Probe
 
 async def _quarantine(tx: Transaction, node_id: UUID, faults: Sequence[Fault], issued_at: datetime) -> list[int]:
     """Take the slots of these faults out of service; return those that were not yet."""
-    sound = await probes.find_sound_slots(tx, node_id, faulty_slots(faults), issued_at)
-    for slot_index, unit in sound:
-        reason = reason_for(slot_index, faults)
-        await quarantines.begin_quarantine(
-            tx, node_id, slot_index, unit, reason=reason, evidence=_evidence(slot_index, faults),
-            by=f"{PROBE.kind.value}:{PROBE.id}", source="probe",
-        )  # fmt: skip
-        payload: dict[str, Any] = {"node_id": node_id, "slot": slot_index, "reason": reason, "source": "probe"}
-        await append_event(tx, Event(EventType.NODE_SLOT_QUARANTINED, f"nodes/{node_id}", uuid4(), None, payload))
-        said = {"slot": slot_index, "reason": reason}
-        await audit.record(tx, PROBE, "node.slot_quarantine", f"nodes/{node_id}", said, None)
-    return [slot_index for slot_index, _ in sound]
+    new = [
+        NewQuarantine(slot_index, unit, reason_for(slot_index, faults), _evidence(slot_index, faults))
+        for slot_index, unit in await probes.find_sound_slots(tx, node_id, faulty_slots(faults), issued_at)
+    ]
+    if not new:
+        return []
+    subject = f"nodes/{node_id}"
+    await quarantines.begin_quarantines(tx, node_id, new, by=f"{PROBE.kind.value}:{PROBE.id}", source="probe")
+    said = [{"slot": one.slot_index, "reason": one.reason} for one in new]
+    await append_events(
+        tx,
+        [
+            Event(
+                EventType.NODE_SLOT_QUARANTINED, subject, uuid4(), None, {"node_id": node_id, **one, "source": "probe"}
+            )
+            for one in said
+        ],
+    )
+    for one in said:
+        await audit.record(tx, PROBE, "node.slot_quarantine", subject, one, None)
+    return [one.slot_index for one in new]
 
 
 def _previous(known: NodeHealth) -> HealthReport | None:

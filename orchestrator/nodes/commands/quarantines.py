@@ -40,10 +40,9 @@ async def quarantine_slot(
         found = await store.read_open_quarantine(tx, unit)
         said: dict[str, Any] = {"slot": slot_index, "reason": reason}
         if found is None:
-            found = await store.begin_quarantine(
-                tx, node_id, slot_index, unit, reason=reason, evidence=evidence, by=f"{actor.kind.value}:{actor.id}",
-                source="operator",
-            )  # fmt: skip
+            new = store.NewQuarantine(slot_index, unit, reason, evidence)
+            by = f"{actor.kind.value}:{actor.id}"
+            (found,) = await store.begin_quarantines(tx, node_id, [new], by=by, source="operator")
             await _announce(tx, EventType.NODE_SLOT_QUARANTINED, node_id, {**said, "source": "operator"}, operation)
         await audit.record(tx, actor, "node.slot_quarantine", f"nodes/{node_id}", said, operation.request_id)
         return Done(200, quarantine_document(found), found.id)

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from node_agent.wire.fields import first_error
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -79,9 +80,7 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedDiscovery) -> Taken:
     try:
         found = Topology.model_validate(ended.result)
     except ValidationError as error:
-        first = error.errors()[0]
-        why = f"the result is no topology: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        await topologies.record_failure(tx, node_id, why, RETRY_SECONDS)
+        await topologies.record_failure(tx, node_id, f"the result is no topology: {first_error(error)}", RETRY_SECONDS)
         return Taken.FAILED
     await topologies.record_found(tx, node_id, found)
     known = await topologies.read_topology(tx, node_id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -20,7 +22,9 @@ from slot_quarantines where unit = :unit and returned_at is null
 """
 _BEGIN = """
 insert into slot_quarantines (node_id, slot_index, unit, reason, evidence, quarantined_by, source)
-values (:node_id, :slot_index, :unit, :reason, :evidence, :by, :source)
+select :node_id, slot_index, unit, reason, evidence, :by, :source
+from jsonb_to_recordset(cast(:begun as jsonb)) as (slot_index smallint, unit bigint, reason text, evidence text)
+order by slot_index
 returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
        fault_report_id
 """
@@ -55,6 +59,16 @@ class Quarantine:
     fault_report_id: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewQuarantine:
+    """A slot to be taken out of service, and why."""
+
+    slot_index: int
+    unit: int
+    reason: str
+    evidence: str | None
+
+
 async def find_unit(tx: Transaction, node_id: UUID, slot_index: int) -> int | None:
     """The unit of the node's slot; None: the node has no such slot."""
     unit: int | None = (await tx.execute(_UNIT, {"node_id": node_id, "slot_index": slot_index})).scalar()
@@ -67,30 +81,14 @@ async def read_open_quarantine(reading: Reading, unit: int) -> Quarantine | None
     return None if row is None else Quarantine(**row._mapping)
 
 
-async def begin_quarantine(
-    tx: Transaction,
-    node_id: UUID,
-    slot_index: int,
-    unit: int,
-    *,
-    reason: str,
-    evidence: str | None,
-    by: str,
-    source: Source,
-) -> Quarantine:
-    """Take the slot out of service; the caller holds the node's lock and found no open quarantine."""
-    values = {
-        "node_id": node_id,
-        "slot_index": slot_index,
-        "unit": unit,
-        "reason": reason,
-        "evidence": evidence,
-        "by": by,
-        "source": source,
-    }
-    row = (await tx.execute(_BEGIN, values)).one()
+async def begin_quarantines(
+    tx: Transaction, node_id: UUID, begun: Sequence[NewQuarantine], *, by: str, source: Source
+) -> list[Quarantine]:
+    """Take slots of a node out of service; the caller holds its lock and found no open quarantine of any."""
+    values = {"node_id": node_id, "by": by, "source": source, "begun": json.dumps([asdict(one) for one in begun])}
+    rows = (await tx.execute(_BEGIN, values)).all()
     await keep_slots(tx, node_id)
-    return Quarantine(**row._mapping)
+    return [Quarantine(**row._mapping) for row in rows]
 
 
 async def end_quarantine(tx: Transaction, node_id: UUID, unit: int, *, note: str, by: str) -> Quarantine:
