@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from worker.supervision import end_all
+
+CANCEL_AGAIN_SECONDS = 10.0
+"""Longer than a watcher's thread works, which a second cancellation would leave behind."""
+
 
 class WatcherEnded(Exception):
     """What was to go on until the end did not; the cause says why."""
@@ -31,8 +36,7 @@ async def beside(**works: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
+                await end_all({*tasks}, CANCEL_AGAIN_SECONDS)
     except BaseExceptionGroup as found:
         raise found.exceptions[0] from found.exceptions[0].__cause__
 

@@ -36,7 +36,6 @@ class Subscriber:
         while True:
             with suppress(*LOST):
                 await self._session()
-            _end_if_cancelled()
             await pause(CONNECT_PACE_SECONDS)
 
     async def _session(self) -> None:
@@ -59,7 +58,6 @@ class Subscriber:
                 with suppress(TimeoutError):
                     for message in await subscription.fetch(BATCH_MAX, timeout=1):
                         self._note(message)
-                _end_if_cancelled()
         finally:
             with suppress(*LOST):
                 await asyncio.wait_for(client.close(), 1)
@@ -77,10 +75,3 @@ class Subscriber:
         )
         self._history.deliveries.append(delivery)
         self.cursor = max(self.cursor, delivery.sequence)
-
-
-def _end_if_cancelled() -> None:
-    """`asyncio.wait_for` of Python 3.11 can lose a cancellation that comes with its result; the library awaits by it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -27,6 +27,7 @@ from worker.consumers.durable import DurableConsumer
 from worker.consumers.pulling import Puller
 from worker.health import WorkerHealth
 from worker.settings import Settings
+from worker.supervision import end_all
 from worker.workflows.starting import WorkflowStarter
 
 STREAM, CONSUMER = "BERTH_LOG", "berth-worker"
@@ -118,8 +119,7 @@ class Stage:
             yield
             assert not running.done(), running.exception()
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await end_all({running})
 
     async def position(self) -> int:
         """The position in PostgreSQL after one more attempt to save it."""

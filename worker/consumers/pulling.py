@@ -88,7 +88,6 @@ class Puller:
                 raise PullEnded("silence") from error
             except nats.errors.Error as error:
                 raise PullEnded(type(error).__name__) from error
-            _end_if_cancelled()
             if self._is_message(message):
                 self._requested -= 1
                 yield message
@@ -116,13 +115,6 @@ class Puller:
         except nats.errors.Error as error:
             raise PullEnded(type(error).__name__) from error
         self._requested = self._messages_max
-
-
-def _end_if_cancelled() -> None:
-    """`asyncio.wait_for` of Python 3.11, which `next_msg` awaits by, can lose a cancellation that comes with a message."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 async def _unsubscribe(subscription: Subscription) -> None:

@@ -120,15 +120,11 @@ async def _quarantine(tx: Transaction, node_id: UUID, faults: Sequence[Fault], i
     subject = f"nodes/{node_id}"
     await quarantines.begin_quarantines(tx, node_id, new, by=f"{PROBE.kind.value}:{PROBE.id}", source="probe")
     said = [{"slot": one.slot_index, "reason": one.reason} for one in new]
-    await append_events(
-        tx,
-        [
-            Event(
-                EventType.NODE_SLOT_QUARANTINED, subject, uuid4(), None, {"node_id": node_id, **one, "source": "probe"}
-            )
-            for one in said
-        ],
-    )
+    events = [
+        Event(EventType.NODE_SLOT_QUARANTINED, subject, uuid4(), None, {"node_id": node_id, **one, "source": "probe"})
+        for one in said
+    ]
+    await append_events(tx, events)
     for one in said:
         await audit.record(tx, PROBE, "node.slot_quarantine", subject, one, None)
     return [one.slot_index for one in new]

@@ -31,6 +31,7 @@ from tests.node_agent.control_plane import ControlPlane
 from tests.outbox_relay.relays import leave_events
 from tests.support.waiting import async_wait_for, read_until, wait_for
 from tests.support.worker_processes import Processes, play_nodes, release_all
+from worker.supervision import end_all
 
 SECONDS_MAX = 90.0
 STREAM, CONSUMER = "BERTH_LOG", "berth-worker"
@@ -159,8 +160,7 @@ async def _read_while_events_come(database: psycopg.Connection, nats_url: str, h
                 "the relays publish",
             )
     finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        await end_all({reading})
     return list(check_order(history))
 
 

@@ -104,8 +104,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a quarantine of a probe is silent", _COMMANDS,
-        "        await append_event(tx, Event(EventType.NODE_SLOT_QUARANTINED, ",
-        "        (Event(EventType.NODE_SLOT_QUARANTINED, ",
+        "    await append_events(tx, events)\n", "",
         f"{_OF_TAKING}::test_a_fault_of_a_gpu_takes_its_slot_and_the_same_fault_takes_it_once",
     ),
     _mutant(
