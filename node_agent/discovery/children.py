@@ -8,6 +8,13 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from node_agent.wire.fields import first_error
+
+Report = TypeVar("Report", bound=BaseModel)
 
 ANSWER_BYTES_MAX = 256 * 1024
 _KILL_SECONDS_MAX = 1.0
@@ -24,6 +31,17 @@ async def ask_child(module: str, arguments: Sequence[str], environment: Mapping[
     )  # fmt: skip
     require_success(code)
     return answer
+
+
+async def ask_report(
+    model: type[Report], module: str, arguments: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> Report:
+    """Return what `python -m module` prints, validated. Raises NoAnswer."""
+    answer = await ask_child(module, arguments, environment, seconds)
+    try:
+        return model.model_validate_json(answer)
+    except ValidationError as error:
+        raise NoAnswer(f"the answer is no report: {first_error(error)}") from error
 
 
 def require_success(code: int) -> None:

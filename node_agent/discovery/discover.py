@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
 
-from node_agent.discovery.children import NoAnswer, ask_child
+from node_agent.discovery.children import NoAnswer, ask_report
 from node_agent.discovery.nvml_report import NvmlReport
 from node_agent.discovery.pci import NVIDIA
 from node_agent.discovery.reading import Gaps
@@ -46,8 +45,7 @@ async def discover(
 def combine(hardware: Topology, report: NvmlReport) -> Topology:
     """Add what NVML says of each GPU. One that the driver holds and NVML leaves out, although it answers, is lost."""
     gaps = Gaps(hardware.gaps)
-    for gap in report.gaps:
-        gaps.add(gap.subject, gap.reason)
+    gaps.add_all(report.gaps)
     said = {gpu.address: gpu for gpu in report.gpus}
     gpus = [_with_nvml(gpu, said.pop(gpu.address, None), report.answered, gaps) for gpu in hardware.gpus or ()]
     gpus += said.values()
@@ -82,24 +80,21 @@ def _sorted(gpus: Sequence[Gpu]) -> list[Gpu]:
 async def _hardware(driver: str, root: Path, environment: Mapping[str, str]) -> Topology:
     module = "node_agent.discovery.hardware"
     try:
-        answer = await ask_child(module, (driver, str(root)), environment, HARDWARE_SECONDS_MAX)
-        return Topology.model_validate_json(answer)
-    except (NoAnswer, ValidationError) as error:
-        why = str(error) if isinstance(error, NoAnswer) else "the answer is no topology"
-        log.error("hardware_not_read", why=why)
+        return await ask_report(Topology, module, (driver, str(root)), environment, HARDWARE_SECONDS_MAX)
+    except NoAnswer as error:
+        log.error("hardware_not_read", why=str(error))
         gaps = Gaps()
-        gaps.add("hardware", why)
+        gaps.add("hardware", str(error))
         return Topology(driver=driver, processors=Processors(architecture=os.uname().machine), gaps=gaps.all())
 
 
 async def _nvml(environment: Mapping[str, str], seconds: float) -> NvmlReport:
     try:
-        return NvmlReport.model_validate_json(await ask_child("node_agent.discovery.nvml", (), environment, seconds))
-    except (NoAnswer, ValidationError) as error:
-        why = str(error) if isinstance(error, NoAnswer) else "the answer is no report"
-        log.error("nvml_not_read", why=why)
+        return await ask_report(NvmlReport, "node_agent.discovery.nvml", (), environment, seconds)
+    except NoAnswer as error:
+        log.error("nvml_not_read", why=str(error))
         gaps = Gaps()
-        gaps.add("nvml", why)
+        gaps.add("nvml", str(error))
         return NvmlReport(answered=False, gaps=gaps.all())
 
 

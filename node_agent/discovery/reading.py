@@ -39,6 +39,14 @@ class Gaps:
         else:
             self._are_more = True
 
+    def add_all(self, known: Sequence[Gap]) -> None:
+        """Record what another part could not read."""
+        for gap in known:
+            if gap == _MORE:
+                self._are_more = True
+            else:
+                self.add(gap.subject, gap.reason)
+
     def all(self) -> list[Gap]:
         """Every gap, in the order found."""
         return [*self._kept, _MORE] if self._are_more else self._kept

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
 
-from node_agent.discovery.children import NoAnswer, ask_child
+from node_agent.discovery.children import NoAnswer, ask_report
 from node_agent.discovery.discover import HARDWARE_SECONDS_MAX, NVML_SECONDS_MAX, without_secrets
 from node_agent.discovery.reading import Gaps
 from node_agent.probes.disks import with_smart
@@ -64,24 +63,21 @@ class Prober:
     async def _hardware(self, gaps: Gaps) -> HealthReport:
         module = "node_agent.probes.hardware"
         try:
-            answer = await ask_child(module, (self.driver, str(self.root)), self.environment, HARDWARE_SECONDS_MAX)
-            found = HealthReport.model_validate_json(answer)
-        except (NoAnswer, ValidationError) as error:
-            gaps.add("hardware", str(error) if isinstance(error, NoAnswer) else "the answer is no report")
+            arguments = (self.driver, str(self.root))
+            found = await ask_report(HealthReport, module, arguments, self.environment, HARDWARE_SECONDS_MAX)
+        except NoAnswer as error:
+            gaps.add("hardware", str(error))
             return HealthReport(driver=self.driver)
-        for gap in found.gaps:
-            gaps.add(gap.subject, gap.reason)
+        gaps.add_all(found.gaps)
         return found
 
     async def _nvml(self, gaps: Gaps) -> NvmlHealth:
         try:
-            answer = await ask_child("node_agent.probes.nvml", (), self.environment, self.nvml_seconds)
-            found = NvmlHealth.model_validate_json(answer)
-        except (NoAnswer, ValidationError) as error:
-            gaps.add("nvml", str(error) if isinstance(error, NoAnswer) else "the answer is no report")
+            found = await ask_report(NvmlHealth, "node_agent.probes.nvml", (), self.environment, self.nvml_seconds)
+        except NoAnswer as error:
+            gaps.add("nvml", str(error))
             return NvmlHealth()
-        for gap in found.gaps:
-            gaps.add(gap.subject, gap.reason)
+        gaps.add_all(found.gaps)
         return found
 
 

@@ -231,3 +231,18 @@ def test_nvml_alone_names_the_gpus_where_there_is_no_pci_bus(tmp_path: Path) -> 
     said = NvmlReport(answered=True, gpus=[wire.Gpu(address=GPU_ADDRESSES[0], model="H100")])
     assert [gpu.address for gpu in combine(hardware, said).gpus or ()] == [GPU_ADDRESSES[0]]
     assert combine(hardware, NvmlReport(answered=False)).gpus is None
+
+
+def test_gaps_of_another_part_keep_that_more_were_left_out_at_the_end() -> None:
+    full = Gaps()
+    for number in range(wire.GAPS_MAX + 1):
+        full.add(f"file {number}", "unreadable")
+    joined = Gaps()
+    joined.add_all(full.all()[-3:])
+    joined.add("nvml", "no answer")
+    assert [gap.subject for gap in joined.all()] == [
+        f"file {wire.GAPS_MAX - 3}",
+        f"file {wire.GAPS_MAX - 2}",
+        "nvml",
+        "gaps",
+    ]

@@ -30,8 +30,8 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.placement.inventory import Catalogue
+from orchestrator.placement.outcomes import LostRace, NoRoom
 from orchestrator.placement.ranking import decide
-from orchestrator.placement.refusals import refusal_of_tenant
 from orchestrator.problems import SkuUnavailable, UnavailableReason
 from orchestrator.tenants.principals import Actor, ActorKind
 
@@ -97,15 +97,15 @@ async def _place(
     search = Search(pool.pool_id, decide(row.shape, row.gpus, pool.layouts).choices)
     start_seconds = context.limits.requested_seconds_max
     placed = await store.place_replacement(tx, subject, report_id, search, operation, actor, start_seconds)
-    match placed["outcome"]:
-        case "created":
-            return UUID(placed["allocation_id"])
-        case "no_room":
+    match placed:
+        case UUID():
+            return placed
+        case NoRoom():
             raise _no_room(subject)
-        case "busy":
+        case LostRace():
             raise TransactionConflict("only nodes that other transactions hold have room for the replacement")
-        case word:
-            raise refusal_of_tenant(word)
+        case refusal:
+            raise refusal
 
 
 def _no_room(subject: Subject) -> SkuUnavailable:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import bindparam, select
@@ -19,7 +18,10 @@ from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.tables import fault_reports
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.store.operations import Operation
+from orchestrator.placement.outcomes import LostRace, NoRoom
 from orchestrator.placement.ranking import Choice
+from orchestrator.placement.refusals import refusal_of_tenant
+from orchestrator.problems import Problem
 from orchestrator.tenants.principals import Actor
 
 REPLACES = "replaces:"
@@ -87,6 +89,9 @@ class Replacement:
     new_state: AllocationState | None
     overdue: bool
 
+
+PlacementOfReplacement = UUID | NoRoom | LostRace | Problem
+"""The allocation placed; no room; room on locked nodes alone; or the refusal of the tenant."""
 
 _COLUMNS = [fault_reports.c[name] for name in FaultReport.__slots__]
 _READ = select(*_COLUMNS).where(fault_reports.c.id == bindparam("id"))
@@ -171,8 +176,8 @@ async def draw_report_id(tx: Transaction) -> UUID:
 
 async def place_replacement(
     tx: Transaction, subject: Subject, report_id: UUID, search: Search, operation: Operation, actor: Actor, start: float
-) -> dict[str, Any]:
-    """Place an allocation like the locked one beside it; return the outcome of the SQL function of this name."""
+) -> PlacementOfReplacement:
+    """Place an allocation like the locked one beside it."""
     item = {
         "allocation_id": str(subject.id),
         "pool_id": search.pool_id,
@@ -187,8 +192,16 @@ async def place_replacement(
         "request_id": operation.request_id,
         "actor_id": actor.id,
     }
-    outcome: dict[str, Any] = (await tx.execute(_PLACE, {"item": json.dumps(item)})).scalar_one()
-    return outcome
+    placed = (await tx.execute(_PLACE, {"item": json.dumps(item)})).scalar_one()
+    match placed["outcome"]:
+        case "created":
+            return UUID(placed["allocation_id"])
+        case "no_room":
+            return NoRoom()
+        case "busy":
+            return LostRace()
+        case word:
+            return refusal_of_tenant(word)
 
 
 async def insert_report(
