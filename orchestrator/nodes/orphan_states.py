@@ -16,9 +16,6 @@ from typing import Any
 from orchestrator.allocations.rules import is_proven
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 
-SLOT_REASON = "an orphan is on it; see berth node orphans"
-"""Why its slots are out of service."""
-
 
 class OrphanState(StrEnum):
     """The state of an orphan."""

@@ -15,7 +15,6 @@ from orchestrator.nodes.commands.orphans import destroy_orphan
 from orchestrator.nodes.commands.quarantines import quarantine_slot, return_slot
 from orchestrator.nodes.orphan_states import OrphanState
 from orchestrator.nodes.queries import find_node, list_quarantines_of_node
-from orchestrator.nodes.store.slot_service import DRIFT_REASON
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import (
@@ -176,7 +175,7 @@ def test_a_slot_that_drifted_stays_out_after_its_return(database_url: str) -> No
 
     quarantined, drifted, other = run_with(database_url, way)
     assert quarantined == ("out_of_service", "quarantined: XID 79")
-    assert drifted == ("out_of_service", DRIFT_REASON)
+    assert drifted == ("out_of_service", "its hardware differs from the approved topology; see berth node topology")
     assert other == ("free", None)
 
 

@@ -6,9 +6,6 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Transaction
 
-# As migrations/functions/nodes/keep_slots.sql writes it.
-DRIFT_REASON = "its hardware differs from the approved topology; see berth node topology"
-
 
 async def keep_slots(tx: Transaction, node_id: UUID) -> None:
     """Slots with a quarantine, an orphan or a drift are out of service, others that were so for one of these serve again.
