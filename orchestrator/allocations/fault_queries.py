@@ -1,4 +1,4 @@
-"""Reads of fault reports: for operators, and for the sweeper."""
+"""Reads of fault reports: for tenants, for operators, and for the sweeper."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 
 
-async def list_reports(database: Database, *, every: bool, after: UUID, limit: int) -> list[FaultReport]:
-    """Up to `limit` reports of all tenants behind this id, the oldest first; with `every`, also closed ones."""
+async def list_reports(
+    database: Database, tenant_id: UUID | None, *, every: bool, after: UUID, limit: int
+) -> list[FaultReport]:
+    """Up to `limit` reports of the tenant, or for None of all, behind this id, the oldest first; with `every`, also closed."""
     async with database.reading() as reading:
-        return await faults.list_reports(reading, every=every, after=after, limit=limit)
+        return await faults.list_reports(reading, tenant_id, every=every, after=after, limit=limit)
 
 
-async def find_report(database: Database, report_id: UUID) -> FaultReport:
-    """One report. Raises `NotFound`."""
+async def find_report(database: Database, report_id: UUID, tenant_id: UUID | None = None) -> FaultReport:
+    """One report, of this tenant if one is named. Raises `NotFound`."""
     async with database.reading() as reading:
         found = await faults.read_report(reading, report_id)
-    if found is None:
+    if found is None or tenant_id not in (None, found.tenant_id):
         raise NotFound(f"there is no fault report {report_id}")
     return found
 

@@ -1,4 +1,4 @@
-"""Fault reports: what a tenant sends of a faulty allocation, and what operators read."""
+"""Fault reports: what a tenant sends of a faulty allocation, and what it and operators read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from orchestrator.allocations.states import ReplacementOutcome, Symptom
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import UNSHOWN, LabelKey, LabelValue, Request, describe_map
 from orchestrator.http.paging import PageQuery
+from orchestrator.http.tenant_scope import TenantQuery
 from orchestrator.http.types.numbers import Count
 
 EVIDENCE_LENGTH_MAX = 16_000
@@ -58,3 +59,7 @@ class FaultReportQuery(PageQuery):
     """Which ones; with `every`, also those whose units were released."""
 
     every: bool = False
+
+
+class OwnFaultReportQuery(FaultReportQuery, TenantQuery):
+    """Those of one tenant."""

@@ -43,6 +43,7 @@ PUBLIC = {
     "/api/v1": (
         allocations.router,
         fault_endpoints.router,
+        fault_endpoints.own_router,
         reservations.router,
         resources.router,
         catalogue.router,

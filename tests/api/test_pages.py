@@ -37,6 +37,7 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/admin/nodes/{node_id}/orphans": [{}, {"every": "true"}],
     "/api/v1/admin/nodes/{node_id}/quarantines": [{}, {"every": "true"}],
     "/api/v1/admin/fault-reports": [{}, {"every": "true"}],
+    "/api/v1/fault-reports": [{}, {"every": "true"}],
     "/api/v1/admin/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
     "/api/v1/admin/dead-letters": [{}, {"state": "dead"}, {"consumer": "pages"}],
     "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
@@ -51,7 +52,7 @@ with quarantine as (
     values (%(node)s, clock_timestamp(), '{"driver": "sandbox"}', '[]')
 ), fault as (
     insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)
-    values (uuidv7(), uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')
+    values (%(tenant)s, uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')
 )
 insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())
@@ -124,7 +125,7 @@ def lists(api: PublicApi) -> Lists:
             "insert into allocation_timeline (allocation_id, kind, actor_kind, detail) values (%s, 'note', 'system', 'n')",
             (made[0],),
         )
-        database.execute(FLEET, {"node": place.node["id"]})
+        database.execute(FLEET, {"node": place.node["id"], "tenant": tenant.tenant_id})
     days = [f"{number + 2} days" for number in range(ITEMS)]
     for allocation, since in zip(made, days, strict=True):
         database.execute(

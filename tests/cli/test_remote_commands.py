@@ -89,6 +89,8 @@ REMOTE: dict[str, list[str]] = {
     "node quarantines": ["n"],
     "node return": ["n", "0", "--note", "x"],
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
+    "alloc faults": [],
+    "alloc fault": [ID],
     "fault list": [],
     "fault show": [ID],
     "node adopt": ["n", ID, "--reason", "x"],

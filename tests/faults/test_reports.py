@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from orchestrator.allocations.commands.faults import retire_reports
 from orchestrator.allocations.commands.force import force_cleanup, force_release
+from orchestrator.allocations.fault_queries import find_report, list_reports
 from orchestrator.allocations.rules import OPEN_REPORTS_MAX
 from orchestrator.nodes.commands.quarantines import quarantine_slot, return_slot
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.operations.store.operations import Answer
-from orchestrator.problems import Problem
+from orchestrator.problems import NotFound, Problem
 from tests.allocations.driving import ADMIN, clean_up, provision, release, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation, kept
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed, try_create
 from tests.faults.reporting import body_of, code_of, send_report, states_of_slots, types_of_events
 
+FIRST = uuid.UUID(int=0)
 REASON = "quarantined: fault reported: gpu_error"
 
 
@@ -180,6 +183,35 @@ def test_another_tenants_allocation_is_not_found(database_url: str) -> None:
         return await send_report(context, stranger, mine)
 
     assert code_of(run_with(database_url, way)) == (404, "not_found")
+
+
+def test_a_tenant_reads_its_own_reports_and_no_other(database_url: str) -> None:
+    seeded = seed(database_url)
+    stranger = Seeded(uuid.uuid4(), seeded.ssh_key_id)
+    allocations = [create_allocation(database_url, seeded) for _ in range(3)]
+
+    async def way(context: Context) -> list[uuid.UUID]:
+        sent = []
+        for one in allocations:
+            await provision(context, database_url, one)
+            sent.append(uuid.UUID(body_of(await send_report(context, seeded, one))["report_id"]))
+        await release(context, seeded, allocations[0])
+        await clean_up(context, database_url, allocations[0])
+        return sent
+
+    async def read(context: Context, tenant: Seeded, *, every: bool) -> list[uuid.UUID]:
+        found = await list_reports(context.database, tenant.tenant_id, every=every, after=FIRST, limit=10)
+        return [report.id for report in found]
+
+    async def reads(context: Context) -> tuple[list[uuid.UUID], ...]:
+        own, open_ = await read(context, seeded, every=True), await read(context, seeded, every=False)
+        for tenant, found in ((seeded, True), (stranger, False)):
+            with nullcontext() if found else pytest.raises(NotFound):
+                assert (await find_report(context.database, own[0], tenant.tenant_id)).id == own[0]
+        return own, open_, await read(context, stranger, every=True)
+
+    sent = run_with(database_url, way)
+    assert run_with(database_url, reads) == (sent, sent[1:], [])
 
 
 def test_closed_reports_are_deleted_after_their_retention_and_open_ones_stay(database_url: str) -> None:

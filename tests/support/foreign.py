@@ -76,6 +76,16 @@ def stable(body: Any) -> Any:
     return body
 
 
+def _report_fault(database: psycopg.Connection[Any], *of: str | None) -> str:
+    found = database.execute(
+        "insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)"
+        " values (%s, %s, %s, '{1}', 'slow', 'e', false, 'tenant:a') returning id",
+        of,
+    ).fetchone()
+    assert found is not None
+    return str(found[0])
+
+
 def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
     """A new tenant with one object of each kind."""
     tenant = new_tenant(admin)
@@ -105,7 +115,7 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
         "api_key_id": admin.get("/admin/api-keys", tenant_id=tenant.tenant_id)["items"][0]["id"],
         # Operators' objects: a tenant is refused before they are read.
         "orphan_id": _uuid(), "dead_letter_id": _uuid(), "approval_id": _uuid(), "window_id": _uuid(),
-        "report_id": _uuid(),
+        "report_id": _report_fault(database, tenant.tenant_id, made.json()["allocation_id"], place.node["id"]),
     }  # fmt: skip
     database.execute(
         "update allocations set active_at = clock_timestamp() - interval '2 min',"
@@ -116,7 +126,7 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
     views = [
         "/api/v1/allocations", f"/api/v1/allocations/{ids['allocation_id']}", "/api/v1/reservations", "/api/v1/ssh-keys",
         "/api/v1/api-keys", "/api/v1/webhooks", f"/api/v1/webhooks/{webhook}/deliveries", "/api/v1/usage?by=allocation",
-        "/api/v1/notifications/subscriptions",
+        "/api/v1/notifications/subscriptions", "/api/v1/fault-reports",
         f"/api/v1/operations/{ids['operation_key']}", "/v1/kv", "/v1/retention",
     ]  # fmt: skip
     return Owned(tenant, ids, tuple(views))

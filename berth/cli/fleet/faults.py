@@ -1,4 +1,4 @@
-"""`berth alloc report-fault`, `berth fault`: faults that tenants report of their allocations."""
+"""`berth alloc report-fault|faults|fault`, `berth fault`: faults that tenants report of their allocations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
+
+TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
 
 app = typer.Typer(no_args_is_help=True, help="Faults that tenants reported (admin keys only).")
 
@@ -53,6 +55,28 @@ def report_fault(
             client.report_fault(allocation_id, symptom=symptom.value, evidence=shown, replace=replace or None),
             SHOWN,
         )
+
+
+def list_own(
+    session: Session,
+    every: Annotated[bool, typer.Option("--all", help="include those whose GPUs were released")] = False,
+    tenant: TenantOption = None,
+) -> None:
+    """List the tenant's fault reports, oldest first."""
+    with session.client() as client:
+        found = client.iterate_own_fault_reports(every=every, tenant_id=session.tenant_id(client, tenant))
+        show_list(session, found, LISTED, empty="no fault reports")
+
+
+def show_own(
+    session: Session,
+    report_id: Annotated[UUID, typer.Argument(help="the report's id")],
+    tenant: TenantOption = None,
+) -> None:
+    """Show a fault report of the tenant, and how far its replacement is."""
+    with session.client() as client:
+        owner = session.tenant_id(client, tenant)
+        show_one(session, client.get_own_fault_report(report_id, tenant_id=owner), SHOWN)
 
 
 @command(app, "list")

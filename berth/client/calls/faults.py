@@ -11,6 +11,7 @@ from berth.client.hardware.faults import FaultReport
 from berth.client.models import Page
 
 REPORTS = "/api/v1/admin/fault-reports"
+OWN_REPORTS = "/api/v1/fault-reports"
 Symptom = Literal["unreachable", "gpu_error", "slow", "network", "storage", "other"]
 
 
@@ -44,3 +45,22 @@ def list_fault_reports(
 def get_fault_report(report_id: UUID) -> Call[FaultReport]:
     """One fault report, with its evidence. Raises `NotFound`, and `Forbidden` for tenant keys."""
     return read(f"{REPORTS}/{report_id}", FaultReport)
+
+
+def list_own_fault_reports(
+    *,
+    every: bool | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+    tenant_id: UUID | None = None,
+) -> Call[Page[FaultReport]]:
+    """The tenant's open fault reports, oldest first; with `every`, also closed ones. `tenant_id` is for admin keys only."""
+    of = None if tenant_id is None else str(tenant_id)
+    return read_page(
+        OWN_REPORTS, FaultReport, every="true" if every else None, limit=limit, cursor=cursor, tenant_id=of
+    )
+
+
+def get_own_fault_report(report_id: UUID, *, tenant_id: UUID | None = None) -> Call[FaultReport]:
+    """One fault report of the tenant. Raises `NotFound`. `tenant_id` is for admin keys only."""
+    return read(f"{OWN_REPORTS}/{report_id}", FaultReport, tenant_id=None if tenant_id is None else str(tenant_id))

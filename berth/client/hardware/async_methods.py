@@ -22,3 +22,6 @@ class HardwareMethods:
     list_fault_reports = now(faults.list_fault_reports)
     iterate_fault_reports = each(faults.list_fault_reports)
     get_fault_report = now(faults.get_fault_report)
+    list_own_fault_reports = now(faults.list_own_fault_reports)
+    iterate_own_fault_reports = each(faults.list_own_fault_reports)
+    get_own_fault_report = now(faults.get_own_fault_report)

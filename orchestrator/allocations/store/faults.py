@@ -232,9 +232,13 @@ async def read_report(reading: Reading, report_id: UUID) -> FaultReport | None:
     return None if row is None else FaultReport(**row._mapping)
 
 
-async def list_reports(reading: Reading, *, every: bool, after: UUID, limit: int) -> list[FaultReport]:
-    """Up to `limit` reports of all tenants behind this id, the oldest first; with `every`, also closed ones."""
+async def list_reports(
+    reading: Reading, tenant_id: UUID | None, *, every: bool, after: UUID, limit: int
+) -> list[FaultReport]:
+    """Up to `limit` reports of the tenant, or for None of all, behind this id, the oldest first; with `every`, also closed."""
     page = _LIST.limit(limit)
+    if tenant_id is not None:
+        page = page.where(fault_reports.c.tenant_id == tenant_id)
     if not every:
         page = page.where(fault_reports.c.closed_at.is_(None))
     return [FaultReport(**row._mapping) for row in await reading.execute(page, {"after": after})]

@@ -54,6 +54,16 @@ MUTANTS: list[Mutant] = [
         f"{_OF_REPORTS}::test_a_tenants_reports_of_a_day_are_bounded_also_at_once",
     ),
     _mutant(
+        "the list of a tenant holds all reports", _STORE,
+        "fault_reports.c.tenant_id == tenant_id", "fault_reports.c.tenant_id.is_not(None)",
+        f"{_OF_REPORTS}::test_a_tenant_reads_its_own_reports_and_no_other",
+    ),
+    _mutant(
+        "a tenant reads the report of another", "orchestrator/allocations/fault_queries.py",
+        " or tenant_id not in (None, found.tenant_id)", "",
+        f"{_OF_REPORTS}::test_a_tenant_reads_its_own_reports_and_no_other",
+    ),
+    _mutant(
         "open reports are deleted", _STORE, "where closed_at < clock_timestamp()", "where reported_at < clock_timestamp()",
         f"{_OF_REPORTS}::test_closed_reports_are_deleted_after_their_retention_and_open_ones_stay",
     ),
