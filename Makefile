@@ -72,7 +72,7 @@ references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
-	$(BIN)/pytest -n 3 --dist loadfile -m "not full and not hardware"
+	$(BIN)/pytest -n 4 --dist loadfile -m "not full and not hardware"
 
 test-hardware: $(STAMP)  ## the tests on real guests of QEMU (4 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages

@@ -17,6 +17,7 @@ from migrations.roles import Role
 from tests.archive.ended import age, archived_in, end_allocations, left_of, seeded_with, violations
 from tests.archive.killing import killed_run
 from tests.archive.s3_server import Fault, S3Server, running_s3
+from tests.at_length import at_length
 from tests.berth.commands import assert_one_sentence, berth
 from tests.databases import as_role
 
@@ -175,7 +176,7 @@ def test_storage_that_fails_for_a_moment_is_tried_again(database_url: str, s3: S
     assert judge(bucket_of(s3)).violations == []
 
 
-@pytest.mark.parametrize("point", list(CrashPoint))
+@pytest.mark.parametrize("point", at_length(CrashPoint, [CrashPoint.AFTER_MANIFEST]))
 def test_nothing_is_lost_when_the_command_is_killed(database_url: str, s3: S3Server, point: CrashPoint) -> None:
     _, made = seeded_with(database_url, 2)
     ended = [age(database_url, one, 2) for one in made]

@@ -126,6 +126,8 @@ def test_rows_that_a_dying_receiver_did_not_read_are_sent_again(
         assert dying.accepted >= 2
 
 
+# Long; the quicker test: test_rows_that_a_dying_receiver_did_not_read_are_sent_again.
+@pytest.mark.full
 def test_a_receiver_that_reads_nothing_stops_the_stream_alone(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

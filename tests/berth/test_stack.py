@@ -43,6 +43,8 @@ def _ports(directory: Path) -> str:
     return (directory / "state.json").read_text()
 
 
+# Long. tests/whole/test_trouble.py kills each process, and the control plane whole.
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(directory: Path) -> None:
     directory.parent.mkdir(parents=True)

@@ -59,7 +59,7 @@ def test_no_legal_history_is_called_a_violation(database_url: str) -> None:
 
         context = runner.run(connected()).context
 
-        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
         @given(stories)
         @example(EVERY_END)
         @example(ON_AN_ADMIN_S_WORD)

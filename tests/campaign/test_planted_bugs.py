@@ -60,6 +60,8 @@ def test_a_bug_of_the_control_plane_is_caught(
     assert set(checks) <= found, found
 
 
+# Long; the quicker test: test_a_bug_of_the_control_plane_is_caught.
+@pytest.mark.full
 @pytest.mark.parametrize(("bug", "play", "checks"), SCENES, ids=[bug for bug, _, _ in SCENES])
 def test_without_the_bug_nothing_is_found(
     database_url: str, bug: str, play: Callable[[Scene], None], checks: tuple[str, ...]

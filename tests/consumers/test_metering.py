@@ -196,7 +196,9 @@ def test_told_twice_and_restarted_anywhere_it_is_the_same(
         assert inexact(url, meter_all(url, batch_max=batch, source_of=lambda context: Twice(context, seed))) == []
 
 
-@pytest.mark.parametrize("each", [1, pytest.param(3, marks=pytest.mark.full)])
+# Long; the quicker test: test_told_twice_and_restarted_anywhere_it_is_the_same.
+@pytest.mark.full
+@pytest.mark.parametrize("each", [1, 3])
 def test_killed_before_in_and_after_every_transaction_it_is_the_same(url: str, each: int) -> None:
     """SIGKILL at one boundary, or each, of each event, in turn, until everything is metered."""
     done = subprocess.run(

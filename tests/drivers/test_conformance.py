@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.at_length import at_length
 from tests.drivers import checks
 from tests.drivers.conftest import HARNESSES
 from tests.drivers.harness import Harness
@@ -37,11 +38,13 @@ def test_conforms(harness: Harness, check: Any, tmp_path: Path) -> None:
 
 
 @of_each_driver(IN_USE)
-@pytest.mark.parametrize("check", FAULTS[:2], ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", at_length(FAULTS[:2], FAULTS[:1]), ids=lambda check: check.__name__)
 def test_survives_kills(harness: Harness, check: Any, tmp_path: Path) -> None:
     assert run(harness, tmp_path, check) is None
 
 
+# Long. `test_survives_kills` strikes the same effects.
+@pytest.mark.full
 @of_each_driver(IN_USE[:1])
 def test_withstands_a_full_disk(harness: Harness, disk: Path, tmp_path: Path) -> None:
     assert run(harness, tmp_path, checks.withstands_a_full_disk) is None

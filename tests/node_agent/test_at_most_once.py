@@ -73,8 +73,8 @@ def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) ->
         assert (await plane.result_of(task)).outcome == "completed"
         guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
         phases = list(plane.progress[task])
-        probes = [await plane.hand_out(plane.body(TaskType.HEALTH_PROBE, {})) for _ in range(70)]
-        await plane.until(lambda: all(plane.results[probe] for probe in probes))
+        later = [await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([3]), uuid.uuid4())) for _ in range(70)]
+        await plane.until(lambda: all(plane.results[one] for one in later))
         await plane.until(lambda: plane.known == [])
         plane.results[task].clear()
         async with plane.changed:

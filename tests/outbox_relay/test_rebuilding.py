@@ -41,6 +41,8 @@ def test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough(
     require_stream_is_log(nats_url, database)
 
 
+# Long; the quicker test: test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough.
+@pytest.mark.full
 def test_relays_at_work_and_a_rebuild_do_not_fight(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
@@ -89,6 +91,8 @@ def test_the_ordered_first_version_holds_for_every_process_that_makes_the_stream
             run(database_url, nats_url, Order(first_version=impossible))
 
 
+# Long; the quicker test: test_a_lost_stream_is_made_anew_without_any_relay_and_once_is_enough.
+@pytest.mark.full
 def test_a_killed_rebuild_is_repeated(database: psycopg.Connection, database_url: str, nats_url: str) -> None:
     leave_log(database, 10_000)
     command = [sys.executable, "-m", "berth.cli", "events", "rebuild", "--output", "json"]

@@ -108,6 +108,8 @@ def test_the_key_that_signs_tasks_is_replaced_while_nodes_work(deployed: Deploym
     assert deployed.pids("api", "node-api") == listeners, "no listener was restarted"
 
 
+# Long; the quicker test: tests/node_agent/test_key_sets.py.
+@pytest.mark.full
 def test_the_node_ca_is_replaced_while_nodes_work(deployed: Deployment, tmp_path: Path) -> None:
     files, (first, second) = deployed.files, deployed.nodes
     before, running = deployed.serial(), deployed.pids("api", "node-api")

@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
 from berth.local.stack import Stack, StackOptions
 from orchestrator.allocations.failures import FAILURES, Code
+from tests.at_length import at_length
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import NODE_API, Tenant, Whole
 
@@ -145,7 +146,7 @@ def test_a_provision_fails_as_the_table_says(whole: Whole, tenant: Tenant, row: 
     wait_for(lambda: counted(whole, row.code) == before + 1, "the failure is counted once")
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", at_length(SCOPES, SCOPES[:1]))
 def test_a_guest_that_cannot_be_asked_to_stop_is_destroyed(whole: Whole, tenant: Tenant, scope: str) -> None:
     before = counted(whole, Code.HARD_STOPPED)
     with thrown(whole, SLICE, scope, {"ssh_unreachable": "0.2"}) as labels:
@@ -161,7 +162,7 @@ def test_a_guest_that_cannot_be_asked_to_stop_is_destroyed(whole: Whole, tenant:
     wait_for(lambda: counted(whole, Code.HARD_STOPPED) == before + 1, "it is counted once")
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", at_length(SCOPES, SCOPES[:1]))
 def test_an_exhausted_release_blocks_its_slot_until_it_is_forced(whole: Whole, tenant: Tenant, scope: str) -> None:
     before = counted(whole, Code.RELEASE_EXHAUSTED)
     with thrown(whole, SLICE, scope, {"wipe_fails": "1"}) as labels:
@@ -206,6 +207,8 @@ def test_a_node_that_goes_offline_in_the_middle(whole: Whole, tenant: Tenant, sc
     assert tenant.client.get_allocation(made.allocation_id).status == "failed"
 
 
+# Long. tests/nodes retires nodes without agents.
+@pytest.mark.full
 def test_a_node_gone_for_good_is_retired_and_loses_no_record(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(region="us-1")
     active = tenant.wait(made, "active")

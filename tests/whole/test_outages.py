@@ -66,6 +66,8 @@ def test_a_guest_that_dies_is_announced_started_again_and_credited(whole: Whole,
     assert whole.violations() == []
 
 
+# Long. tests/node_agent/test_guest_restarts.py has the policy without a control plane.
+@pytest.mark.full
 def test_a_guest_with_policy_never_stays_down_until_its_tenant_starts_it(whole: Whole, tenant: Tenant) -> None:
     active = _create(tenant, "never")
     _kill_guest(whole, active)

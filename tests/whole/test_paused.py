@@ -114,6 +114,8 @@ def test_force_released_and_given_up_on_it_changes_nothing_when_it_comes_back(wh
     assert whole.violations() == []
 
 
+# Long. tests/worker/test_both_workflows.py has a node that is silent.
+@pytest.mark.full
 def test_cancelled_and_expired_it_is_undone_when_it_comes_back(whole: Whole, tenant: Tenant) -> None:
     """The release waits for the node; the provision that it overtook is interrupted."""
     free = free_slots(whole)
@@ -136,6 +138,8 @@ def _codes(tenant: Tenant, made: CreatedAllocation) -> list[str | None]:
     return [entry.code for entry in tenant.client.iterate_timeline(made.allocation_id)]
 
 
+# Long. tests/allocations has orphans that a node reports.
+@pytest.mark.full
 def test_what_an_admin_wrongly_called_absent_is_found_and_destroyed(whole: Whole, tenant: Tenant) -> None:
     """From the operator's mistake to the orphan, out of placement's way, to its proven end."""
     free = free_slots(whole)

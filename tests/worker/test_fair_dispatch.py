@@ -111,6 +111,8 @@ async def _unsettled_is_none(stage: Stage) -> bool:
     return await stage.unsettled() == 0
 
 
+# Long; the quicker test: tests/security/test_fair_queues.py.
+@pytest.mark.full
 def test_a_tenants_workflow_overtakes_those_of_another(temporal_server: LocalTemporal) -> None:
     """They were started while no worker ran; each ends with its first step."""
     begun: list[str] = []

@@ -94,6 +94,8 @@ def test_a_worker_connects_anew_with_replaced_files_and_loses_nothing(
     assert NEW_API_KEY not in log
 
 
+# Long; the quicker test: test_a_worker_connects_anew_with_replaced_files_and_loses_nothing.
+@pytest.mark.full
 def test_the_worker_goes_on_with_the_earlier_files_until_the_new_ones_can_be_used(
     processes: Processes, front: TlsFront, secrets: Path
 ) -> None:

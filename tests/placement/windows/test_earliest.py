@@ -58,7 +58,7 @@ def fits(ground: Grounds, asked: Asked, begins: int) -> int:
     return total
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(grounds(), requests())
 def test_it_is_what_looking_at_every_moment_finds(ground: Grounds, asked: Asked) -> None:
     found = find_earliest(ground, asked, LAST)
