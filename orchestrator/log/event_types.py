@@ -302,6 +302,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.NODE_ORPHAN_DESTROYED: EventKind(
         _O, "an orphan was destroyed", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
     ),
+    EventType.NODE_UPDATED: EventKind(
+        _O, "an operator changed what is declared of a node, or approved a topology with other NUMA halves",
+        {**_NODE, "changed": TEXTS, "address": nullable(TEXT), "half_slots": WHOLE},
+    ),
     EventType.NODE_TOPOLOGY_APPROVED: EventKind(
         _O, "the topology of a node was approved, by an operator or because it equals what was declared",
         {**_NODE, "digest": TEXT, "approved_by": TEXT},

@@ -48,6 +48,7 @@ class EventType(StrEnum):
     NODE_ORPHAN_FOUND = "node.orphan_found"
     NODE_ORPHAN_ADOPTED = "node.orphan_adopted"
     NODE_ORPHAN_DESTROYED = "node.orphan_destroyed"
+    NODE_UPDATED = "node.updated"
     NODE_TOPOLOGY_APPROVED = "node.topology_approved"
     NODE_TOPOLOGY_DRIFTED = "node.topology_drifted"
     NODE_TOPOLOGY_RESTORED = "node.topology_restored"

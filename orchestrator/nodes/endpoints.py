@@ -22,7 +22,9 @@ from orchestrator.nodes.commands.attestation import set_attestation
 from orchestrator.nodes.commands.certificates import revoke_node_certificates
 from orchestrator.nodes.commands.enrolment import create_enrolment_token
 from orchestrator.nodes.commands.nodes import cordon_node, create_node, drain_node, retire_node, uncordon_node
+from orchestrator.nodes.commands.updates import update_node
 from orchestrator.nodes.schemas import (
+    ChangeNode,
     CreateEnrolmentToken,
     CreateNode,
     EnrolmentToken,
@@ -33,8 +35,11 @@ from orchestrator.nodes.schemas import (
     RevokeCertificates,
     SetAttestation,
 )
+from orchestrator.nodes.store.updates import NewAddress, NodeChanges
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
+
+IdOrName = Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")]
 
 router = APIRouter(prefix="/nodes", tags=["admin: nodes"], responses=PROBLEM_RESPONSES)
 
@@ -73,11 +78,20 @@ async def list_all(query: Annotated[NodeQuery, Query()], caller: AdminCaller, pa
 
 @router.get("/{node}", response_model=Node)
 @requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
-async def find(
-    node: Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")], caller: AdminCaller, parts: Parts
-) -> Response:
+async def find(node: IdOrName, caller: AdminCaller, parts: Parts) -> Response:
     """One node by id or name, with its slots and their holders."""
     return json_response(await nodes.find_node(parts.context.database, _id_or_name(node)))
+
+
+@router.patch("/{node}", response_model=Node)
+@requires(tenant=NO_TENANT, operator=FLEET)
+async def update(node: IdOrName, body: ChangeNode, write: AdminWrite) -> Response:
+    """Change a node's address, or how many of its slots lie in the first NUMA half; what is placed on it stays."""
+    address = NewAddress(body.address) if body.has_address else None
+    changes = NodeChanges(address, body.half_slots)
+    answer = await update_node(write.context, write.operation(body), write.actor, _id_or_name(node), changes)
+    write.parts.catalogue.forget()
+    return answer_response(answer)
 
 
 def _id_or_name(text: str) -> UUID | str:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from berth.process.bounded_models import at_most
 from node_agent.attestation.wire import AttestedEnrolRequest, EnrolmentChallengeRequest
@@ -34,6 +41,7 @@ CSR_PATTERN = (
 )
 CERTIFICATE_PATTERN = r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END CERTIFICATE-----\s*$"
 
+ADDRESS_PATTERN = r"^[\x21-\x7e]{1,255}$"
 ADDRESS = "where operators reach the machine, as they registered it; tenants log in where the node's agent reports"
 
 FaultName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]{0,63}$")]
@@ -53,7 +61,7 @@ class CreateNode(Request):
     shape: ShapeName
     slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE]
     half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
-    address: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,255}$")] | None = Field(None, description=ADDRESS)
+    address: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = Field(None, description=ADDRESS)
     faults: Faults | None = None
 
     @model_validator(mode="after")
@@ -61,6 +69,34 @@ class CreateNode(Request):
         if self.half_slots is not None and self.half_slots > self.slot_count:
             raise ValueError("half_slots must not be larger than slot_count")
         return self
+
+
+class ChangeNode(Request):
+    """Changes to a node; a member left out is unchanged. At least one is required."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    address: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = Field(None, description=f"{ADDRESS}; null: none")
+    half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = Field(
+        None, description="how many of its slots lie in the first NUMA half"
+    )
+
+    @property
+    def has_address(self) -> bool:
+        """Whether the request gives an address, which may be null."""
+        return "address" in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not self.has_address and self.half_slots is None:
+            raise ValueError("send address or half_slots")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The content for the fingerprint of the request: a null `address` is no default, unlike an absent one."""
+        document: dict[str, Any] = serialize(self)
+        return {**document, "address": self.address} if self.has_address else document
 
 
 class CreateEnrolmentToken(Request):

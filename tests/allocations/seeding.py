@@ -193,7 +193,7 @@ def _item(
     ends = {} if ends_at is None else {"ends_at": ends_at.isoformat(), "window_seconds_max": 86_400.0}
     metal = shape == "baremetal"
     gpus = SLOTS if metal else gpus
-    fits = [(low, high) for low in range(SLOTS // 2 + 1) for high in range(SLOTS // 2 + 1) if low + high >= gpus]
+    fits = [(low, high) for low in range(SLOTS + 1) for high in range(SLOTS + 1 - low) if low + high >= gpus]
     takes = [(min(low, gpus), gpus - min(low, gpus)) for low, _ in fits]
     return ends | {
         "n": n,

@@ -72,6 +72,7 @@ def _performed(api: PublicApi, admin: Caller, tenant: Caller, place: Place) -> l
         (tenant, "POST", "/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()}, "ssh_key.create"),
         (admin, "POST", "/admin/tenants", {"name": fresh("tenant")}, "tenant.create"),
         (admin, "PUT", f"/admin/regions/{place.region}", {"display_name": "R"}, "region.put"),
+        (admin, "PATCH", f"/admin/nodes/{node}", {"address": None}, "node.update"),
         (admin, "POST", f"/admin/nodes/{node}/enrolment-token", {}, "node.create_enrolment_token"),
     ]  # fmt: skip
 

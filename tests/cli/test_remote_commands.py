@@ -78,6 +78,7 @@ REMOTE: dict[str, list[str]] = {
     "node list": [],
     "node show": ["n"],
     "node add": ["n", "--region", "r", "--gpu-model", "g", "--shape", "gpu_slice", "--slots", "8"],
+    "node update": ["n", "--half-slots", "4"],
     "node token": ["n"],
     "node cordon": ["n"],
     "node uncordon": ["n"],

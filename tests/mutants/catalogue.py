@@ -24,7 +24,18 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.fleet import discovery, faults, guests, health, hosts, maintenance, probes, quarantines, wipes
+from tests.mutants.fleet import (
+    discovery,
+    faults,
+    guests,
+    health,
+    hosts,
+    maintenance,
+    probes,
+    quarantines,
+    updates,
+    wipes,
+)
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -45,6 +56,7 @@ MODULES = (
     health,
     discovery,
     quarantines,
+    updates,
     probes,
     faults,
     webhooks,

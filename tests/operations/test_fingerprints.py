@@ -39,6 +39,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("HoldGpus", {"holder_id": "h", **PLACE, "allocation": {"ssh_key_ids": [ID]}}, "271b49bf2ce60fa7"),
     ("ByHolder", {"holder_id": "h"}, "2f6a876e85c88676"),
     ("ChangeAllocation", {"name": "n"}, "79727c6480c13460"),
+    ("ChangeNode", {"half_slots": 4}, "5ffb575b6517f7c8"),
     ("ForceCleanup", {"runtime_verified_absent": True, **WHY}, "9d533226402a4b2a"),
     ("ForceRelease", WHY, "66e3cabea70efb7d"),
     ("CreateResource", {"id": "seat-1"}, "dbd9d56e8230c933"),

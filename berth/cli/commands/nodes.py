@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
 
@@ -97,6 +98,29 @@ def add_node(
             address=address,
         )  # fmt: skip
         _show_token(session, client, node, hardware_id)
+
+
+@command(app, "update")
+def update_node(
+    session: Session,
+    node: Name,
+    address: Annotated[
+        str | None, typer.Option(help="address at which operators reach the machine; Berth only shows it")
+    ] = None,
+    no_address: Annotated[bool, typer.Option("--no-address", help="remove the address")] = False,
+    half_slots: Annotated[
+        int | None, typer.Option(min=1, help="how many of its GPUs lie in the first NUMA half")
+    ] = None,
+) -> None:
+    """Change the address of a node, or how its GPUs lie in NUMA halves; what is placed on it stays."""
+    if no_address and address is not None:
+        raise Refused("give --address or --no-address, not both", code="usage", exit_code=USAGE)
+    if address is None and not no_address and half_slots is None:
+        raise Refused("give --address, --no-address or --half-slots", code="usage", exit_code=USAGE)
+    with session.client() as client:
+        node_id = client.get_node(node).id
+        changed = client.update_node(node_id, address=address, no_address=no_address, half_slots=half_slots)
+        show_one(session, changed, ROWS)
 
 
 @command(app, "token")

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
 from berth.client.health import HealthReport, NodeHealth
 from berth.client.models import Page
-from berth.client.node_models import Quarantine
+from berth.client.node_models import Node, Quarantine
 from berth.client.topologies import NodeTopology
 
 NODES = "/api/v1/admin/nodes"
@@ -22,6 +23,23 @@ def get_node_topology(node_id: UUID) -> Call[NodeTopology]:
 def approve_node(node_id: UUID, *, digest: str, idempotency_key: str | None = None) -> Call[NodeTopology]:
     """Approve the topology that was found last. Raises `NotFound`, `TopologyChanged`, `TopologyMisfit`."""
     return write("POST", f"{NODES}/{node_id}/approve", NodeTopology, {"digest": digest}, idempotency_key)
+
+
+def update_node(
+    node_id: UUID,
+    *,
+    address: str | None = None,
+    no_address: bool = False,
+    half_slots: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Node]:
+    """Change the address of a node, or how many of its slots lie in the first NUMA half; None leaves a member as it is.
+
+    `no_address` removes the address. Raises `NotFound`, `InvalidState` for a retired node, `Invalid` for a half larger than
+    the node, and `TopologyMisfit` for one that the approved topology contradicts.
+    """
+    call = write("PATCH", f"{NODES}/{node_id}", Node, {"address": address, "half_slots": half_slots}, idempotency_key)
+    return replace(call, body={**(call.body or {}), "address": None}) if no_address else call
 
 
 def get_node_health(node_id: UUID) -> Call[NodeHealth]:

@@ -40,6 +40,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.orphan_found",
     "node.orphan_adopted",
     "node.orphan_destroyed",
+    "node.updated",
     "node.topology_approved",
     "node.topology_drifted",
     "node.topology_restored",

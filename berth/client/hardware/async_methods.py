@@ -15,6 +15,7 @@ class HardwareMethods:
     return_slot = now(hardware.return_slot)
     get_node_topology = now(hardware.get_node_topology)
     approve_node = now(hardware.approve_node)
+    update_node = now(hardware.update_node)
     get_node_health = now(hardware.get_node_health)
     list_health_reports = now(hardware.list_health_reports)
     iterate_health_reports = each(hardware.list_health_reports)

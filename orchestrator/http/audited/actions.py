@@ -55,6 +55,7 @@ ACTIONS: Final = {
     "PUT /api/v1/admin/images/{name}": "image.put",
     "DELETE /api/v1/admin/images/{name}": "image.delete",
     "POST /api/v1/admin/nodes": "node.create",
+    "PATCH /api/v1/admin/nodes/{node}": "node.update",
     "POST /api/v1/admin/nodes/{node_id}/enrolment-token": "node.create_enrolment_token",
     "POST /api/v1/admin/nodes/{node_id}/cordon": "node.cordon",
     "POST /api/v1/admin/nodes/{node_id}/uncordon": "node.uncordon",

@@ -18,12 +18,14 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.refusals import TopologyChanged, TopologyMisfit
 from orchestrator.nodes.store import nodes, topologies
 from orchestrator.nodes.store.topologies import EndedDiscovery, NodeTopology
+from orchestrator.nodes.store.updates import NodeChanges, apply_changes
 from orchestrator.nodes.topology.documents import topology_document
 from orchestrator.nodes.topology.rules import (
     RETRY_SECONDS,
     differences,
     drifted_slots,
     equals_profile,
+    layout_of,
     misfit,
 )
 from orchestrator.operations.execution import Context, Done, run_once, transact
@@ -128,6 +130,8 @@ async def approve_topology(
 ) -> Answer:
     """200 with the topology, approved: differences end, and their slots serve again. Repeating it changes nothing.
 
+    Where its GPUs lie in two NUMA halves, the node's slots lie so from then on.
+
     Refusals: `NotFound`; `TopologyChanged` if another one was found last; `TopologyMisfit` if it is not that of the node's
     slots.
     """
@@ -140,11 +144,15 @@ async def approve_topology(
             raise NotFound(f"nothing was discovered of node {node.name} yet")
         if known.found_digest != digest:
             raise TopologyChanged.to(known.found_digest)
-        why = misfit(Topology.model_validate(known.found), node.slot_count)
+        found = Topology.model_validate(known.found)
+        why = misfit(found, node.slot_count)
         if why is not None:
             raise TopologyMisfit(f"the topology cannot be approved: {why}")
         if known.approved_digest != digest:
             await _approve(tx, node_id, node.name, digest, actor, operation)
+            layout = layout_of(found)
+            assert layout is not None, "it fits the node"
+            await apply_changes(tx, node, NodeChanges(half_slots=layout.half_slots), operation)
         await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, operation.request_id)
         approved = await topologies.read_topology(tx, node_id)
         assert approved is not None, "it was there before"

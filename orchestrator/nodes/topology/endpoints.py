@@ -35,4 +35,5 @@ async def find(node_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
 async def approve(node_id: UUID, body: ApproveTopology, write: AdminWrite) -> Response:
     """Approve the topology that was found last; slots that differed serve again."""
     answer = await approve_topology(write.context, write.operation(body), write.actor, node_id, digest=body.digest)
+    write.parts.catalogue.forget()
     return answer_response(answer)
