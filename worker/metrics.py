@@ -80,6 +80,9 @@ NODE_TOPOLOGIES = Gauge(
 NODE_HEALTH = Gauge(
     "berth_node_health", "Nodes whose health was never reported, is faulty, or whose last probe failed", ["state"]
 )
+HARDWARE = Gauge(
+    "berth_hardware", "GPUs and disks that are contested between nodes, missing, or in repair, by state", ["state"]
+)
 ALLOCATIONS_MISSING = Gauge(
     "berth_allocations_missing", "Active allocations that are missing from their node's inventory"
 )

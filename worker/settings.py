@@ -167,6 +167,12 @@ class Settings(TemporalSettings):
         le=3_153_600_000,
         description="how long a fault report is kept after its units were released",
     )
+    hardware_retention_seconds: float = Field(
+        157_680_000.0,
+        ge=0,
+        le=3_153_600_000,
+        description="how long the history of a GPU or disk, and its closed repairs, are kept",
+    )
     maintenance_retention_seconds: float = Field(
         7_776_000.0, ge=0, le=3_153_600_000, description="how long a maintenance window that has ended can be read"
     )

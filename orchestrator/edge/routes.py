@@ -26,6 +26,7 @@ from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints, quarantine_endpoints
 from orchestrator.nodes import endpoints as nodes
+from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
 from orchestrator.nodes.topology import endpoints as topologies
 from orchestrator.notifications import endpoints as notifications
@@ -66,6 +67,8 @@ PUBLIC = {
         topologies.router,
         probes.router,
         quarantine_endpoints.router,
+        hardware.router,
+        hardware.repairs_router,
         allocations.admin_router,
         fault_endpoints.admin_router,
         approvals.router,

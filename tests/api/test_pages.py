@@ -38,6 +38,8 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/admin/nodes/{node_id}/quarantines": [{}, {"every": "true"}],
     "/api/v1/admin/fault-reports": [{}, {"every": "true"}],
     "/api/v1/fault-reports": [{}, {"every": "true"}],
+    "/api/v1/admin/hardware": [{}, {"kind": "gpu"}, {"contested": "true"}],
+    "/api/v1/admin/repairs": [{"every": "true"}],
     "/api/v1/admin/allocations": [{}, {"state": "requested"}, {"label": "team=red"}],
     "/api/v1/admin/dead-letters": [{}, {"state": "dead"}, {"consumer": "pages"}],
     "/api/v1/admin/audit": [{}, {"subject": "things/pages"}],
@@ -53,6 +55,15 @@ with quarantine as (
 ), fault as (
     insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)
     values (%(tenant)s, uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')
+), place as (
+    insert into hardware_places (serial, node_id, kind, slots, positions, contested_since)
+    values (left(gen_random_uuid()::text, 30), %(node)s, 'gpu', '{1}', '{p}', clock_timestamp())
+), entry as (
+    insert into hardware_history (serial, kind, happened, slots, actor, detail)
+    values ('PAGES', 'gpu', 'seen', '{}', 'admin:a', 'd')
+), repair as (
+    insert into hardware_repairs (serial, kind, reason, opened_by, closed_at, closed_by, result)
+    values ('PAGES', 'gpu', 'r', 'admin:a', clock_timestamp(), 'admin:a', 'r')
 )
 insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())
@@ -138,7 +149,9 @@ def lists(api: PublicApi) -> Lists:
         " releasing_at = clock_timestamp() - interval '1 day' where tenant_id = any(%s::uuid[])",
         ([other.tenant_id for other in others],),
     )
-    return Lists(admin, tenant, {"allocation_id": made[0], "webhook_id": webhook, "node_id": place.node["id"]})
+    return Lists(
+        admin, tenant, {"allocation_id": made[0], "webhook_id": webhook, "node_id": place.node["id"], "serial": "PAGES"}
+    )
 
 
 def page(caller: Caller, path: str, query: dict[str, str]) -> Any:

@@ -67,6 +67,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
     ("QuarantineSlot", WHY, "66e3cabea70efb7d"),
     ("ReportFault", {"symptom": "slow", "evidence": "e"}, "c87ae35d203c1a47"),
+    ("OpenRepair", {"serial": "S-0001", "reason": "r"}, "34354ddcede85eb9"),
+    ("CloseRepair", {"result": "r"}, "c3aaa83d2000c25e"),
     ("ReturnSlot", {"note": "n"}, "b8562cef3ed8d7ec"),
     ("ApproveTopology", {"digest": "ab" * 32}, "4f0a7830c10a06f8"),
     ("CreateTenant", {"name": "t"}, "6c68e0aebf839c56"),

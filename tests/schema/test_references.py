@@ -25,6 +25,8 @@ FOREIGN_KEYS = {
     "certificate_requests_node_id_fkey": ("certificate_requests", "nodes"),
     "node_certificates_node_id_fkey": ("node_certificates", "nodes"),
     "fault_reports_node_id_fkey": ("fault_reports", "nodes"),
+    "hardware_history_node_id_fkey": ("hardware_history", "nodes"),
+    "hardware_places_node_id_fkey": ("hardware_places", "nodes"),
     "slot_quarantines_node_id_fkey": ("slot_quarantines", "nodes"),
     "node_orphans_node_id_fkey": ("node_orphans", "nodes"),
     "nodes_pool_id_fkey": ("nodes", "pools"),

@@ -373,3 +373,28 @@ def test_live_reservations_and_holds_count_themselves(schema: Session) -> None:
     assert counted(schema) == {"reservations": 1, "holds": 0}
     schema.execute("truncate reservations")
     assert counted(schema) == {}
+
+
+@exercises("hardware_history_never_changes", "hardware_history_is_never_emptied")
+def test_the_history_of_hardware_is_only_appended(schema: Session) -> None:
+    put(schema, "hardware_history")
+    for statement in ("update hardware_history set detail = 'another'", "truncate hardware_history"):
+        assert refusal(schema, statement) == ("BB002", "hardware_history")
+
+
+@exercises("quarantines_are_noted", "fault_reports_are_noted")
+def test_quarantines_and_fault_reports_are_noted(schema: Session) -> None:
+    for table, changes in (
+        ("nodes", {}),
+        ("hardware_places", {}),
+        ("hardware_places", {"serial": "1653", "slots": [1]}),
+    ):
+        put(schema, table, **changes)
+    insert(schema, "slot_quarantines", evidence="dmesg")
+    schema.execute("update slot_quarantines set note = 'n', returned_by = 'admin:b', returned_at = clock_timestamp()")
+    insert(schema, "fault_reports", slots=[0, 2])
+    columns = "serial || ' ' || happened || ' by ' || actor || ': ' || detail || coalesce(evidence, '')"
+    noted = schema.execute(f"select {columns} from hardware_history order by id".encode()).fetchall()
+    assert [row[0] for row in noted] == [
+        "1652 quarantined by admin:a: rdmesg", "1652 returned by admin:b: n", "1652 fault_reported by tenant:a: reported: slow",
+    ]  # fmt: skip

@@ -39,6 +39,10 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "ledger_usage_once": ("ledger", ("allocation_id",)),
     "live_rows_once": ("live_rows", ("kind", "stripe")),
     "fault_reports_pkey": ("fault_reports", ("id",)),
+    "hardware_history_pkey": ("hardware_history", ("id",)),
+    "hardware_places_pkey": ("hardware_places", ("serial", "node_id")),
+    "hardware_repairs_pkey": ("hardware_repairs", ("id",)),
+    "one_repair": ("hardware_repairs", ("serial",)),
     "slot_quarantines_pkey": ("slot_quarantines", ("id",)),
     "one_quarantine": ("slot_quarantines", ("unit",)),
     "node_orphans_pkey": ("node_orphans", ("id",)),
@@ -144,6 +148,7 @@ OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
     ],
     "one_orphan": [(ORPHAN_STATES["destroyed"], {"id": OTHER})],
     "one_quarantine": [({"returned_at": NOW, "returned_by": "b", "note": "n"}, {"id": OTHER})],
+    "one_repair": [({"closed_at": NOW, "closed_by": "b", "result": "r"}, {"id": OTHER})],
     "one_pending_approval": [(_NOT_WAITING, {"id": OTHER})],
     "one_live_task": [(TASK_STATES[state], {"id": OTHER}) for state in ("completed", "failed", "expired", "superseded")],
     "one_live_task_of_orphan": [

@@ -43,7 +43,8 @@ NEVER: Mapping[str, Callable[[], str]] = {
     "allocation_id": _uuid, "api_key_id": _uuid, "approval_id": _uuid, "dead_letter_id": _uuid, "holder_id": _name,
     "kv_key": lambda: b64(secrets.token_bytes(12)), "kv_path": lambda: b64url(secrets.token_bytes(12)), "node_id": _uuid,
     "number": lambda: str(10**9 + secrets.randbelow(10**6)), "operation_key": _name, "orphan_id": _uuid,
-    "policy_id": _name, "report_id": _uuid, "request_id": lambda: f"request-{secrets.token_hex(12)}", "reservation_id": _uuid,
+    "policy_id": _name, "repair_id": _uuid, "report_id": _uuid, "request_id": lambda: f"request-{secrets.token_hex(12)}",
+    "reservation_id": _uuid, "serial": _name,
     "ssh_key_id": _uuid, "subscription": _name, "tenant_id": _uuid, "webhook_id": _uuid, "window_id": _uuid,
 }  # fmt: skip
 """Per kind, an id that never existed."""
@@ -116,6 +117,7 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
         # Operators' objects: a tenant is refused before they are read.
         "orphan_id": _uuid(), "dead_letter_id": _uuid(), "approval_id": _uuid(), "window_id": _uuid(),
         "report_id": _report_fault(database, tenant.tenant_id, made.json()["allocation_id"], place.node["id"]),
+        "repair_id": _uuid(), "serial": _name(),
     }  # fmt: skip
     database.execute(
         "update allocations set active_at = clock_timestamp() - interval '2 min',"

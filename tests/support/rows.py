@@ -90,6 +90,12 @@ FIRST: dict[str, Row] = {
         "id": number(33), "tenant_id": TENANT, "allocation_id": ALLOCATION, "node_id": NODE, "slots": [0], "symptom": "slow",
         "evidence": "e", "replace": False, "reported_by": "tenant:a",
     },
+    "hardware_history": {
+        "id": number(34), "serial": "1652", "kind": "gpu", "happened": "seen", "node_id": NODE, "slots": [0],
+        "actor": "worker:discovery", "detail": "d",
+    },
+    "hardware_places": {"serial": "1652", "node_id": NODE, "kind": "gpu", "slots": [0], "positions": ["0000:0f:00.0"]},
+    "hardware_repairs": {"id": number(35), "serial": "1652", "kind": "gpu", "reason": "r", "opened_by": "admin:a"},
     "maintenance_windows": {
         "id": number(19), "starts_at": NOW, "ends_at": LATER, "reason": "why", "waits_for": "start", "waits_since": NOW,
         "waits_until": NOW,
@@ -173,6 +179,9 @@ SECOND: dict[str, Row] = {
     "allocations": {"id": OTHER, "tenant_id": OTHER, "operation_key": "create-2"},
     "api_keys": {"id": OTHER, "secret_hash": OTHER_HASH},
     "fault_reports": {"id": OTHER, "tenant_id": OTHER},
+    "hardware_history": {"id": OTHER},
+    "hardware_places": {"serial": "1653", "node_id": OTHER},
+    "hardware_repairs": {"id": OTHER, "serial": "1653"},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},

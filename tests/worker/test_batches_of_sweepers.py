@@ -137,6 +137,15 @@ async def faults_over(desk: Desk) -> None:
     )
 
 
+async def history_over(desk: Desk) -> None:
+    _change(
+        desk,
+        "insert into hardware_history (serial, kind, happened, slots, actor, detail, happened_at)"
+        " select 'SERIAL', 'gpu', 'seen', '{}', 'worker:discovery', 'd', clock_timestamp() - interval '6 years'"
+        f" from generate_series(1, {MANY})",
+    )
+
+
 def _change(desk: Desk, statement: str) -> None:
     with connect(desk.url) as connection:
         connection.execute(statement.encode())
@@ -163,6 +172,7 @@ CASES = (
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
     Case("health", outages_over, "select from allocations where health = 'degraded'"),
     Case("fault_reports", faults_over, "select from fault_reports where waits_for is not null"),
+    Case("hardware_history", history_over, "select from hardware_history"),
     Case("maintenance", maintenance_due, "select from maintenance_windows where state = 'scheduled'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),
 )

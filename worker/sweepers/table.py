@@ -16,6 +16,7 @@ from worker.sweepers.balances import sweep_balances
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
+from worker.sweepers.hardware import sweep_hardware
 from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
@@ -155,6 +156,12 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         Sweeper(
             "approvals", every, partial(sweep_approvals, context, settings.approval_retention_seconds, batch),
             "requests that no second operator approved in time, and ended ones past their retention",
+        ),
+        Sweeper(
+            "hardware_history",
+            settings.topologies_seconds,
+            partial(sweep_hardware, context, settings.hardware_retention_seconds, batch),
+            "entries of the history of hardware, and closed repairs, past their retention",
         ),
         Sweeper("operations", every, partial(sweep_operations, context), "operation records past their retention"),
         Sweeper(

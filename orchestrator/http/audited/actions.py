@@ -66,6 +66,8 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/return": "node.slot_return",
+    "POST /api/v1/admin/repairs": "repair.open",
+    "POST /api/v1/admin/repairs/{repair_id}/close": "repair.close",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/adopt": "node.orphan_adopted",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/destroy": "node.orphan_destroy",
     "POST /api/v1/admin/resources": "resource.create",

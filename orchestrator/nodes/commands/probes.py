@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID, uuid4
 
+import structlog
 from pydantic import ValidationError
 
 from node_agent.wire.fields import first_error
@@ -18,6 +19,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
+from orchestrator.nodes.hardware.rules import PartFault
 from orchestrator.nodes.probes.rules import (
     RETRY_SECONDS,
     Fault,
@@ -28,13 +30,15 @@ from orchestrator.nodes.probes.rules import (
     still_accepted,
 )
 from orchestrator.nodes.probes.thresholds import Overrides, thresholds_for
-from orchestrator.nodes.store import nodes, probes, quarantines
+from orchestrator.nodes.store import hardware, nodes, probes, quarantines
 from orchestrator.nodes.store.probes import EndedProbe, NodeHealth
 from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.nodes.topology.rules import layout_of
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tenants.principals import Actor, ActorKind
+
+log = structlog.get_logger("probes")
 
 PROBE = Actor(ActorKind.WORKER, "probe")
 EVIDENCE_FAULTS_MAX = 8
@@ -103,10 +107,23 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedProbe, policy: Probe
     accepted = still_accepted(report, known.accepted, limits, machine)
     faults = judge(report, _previous(known), accepted, limits, machine)
     await probes.record_report(tx, node_id, report.canonical(), faults, accepted, policy.history_max)
+    await _note(tx, node_id, faults, known)
     taken = await _quarantine(tx, node_id, faults, ended.issued_at)
     if taken:
         return Taken.QUARANTINED
     return Taken.FAULTY if faults else Taken.HEALTHY
+
+
+async def _note(tx: Transaction, node_id: UUID, faults: Sequence[Fault], known: NodeHealth) -> None:
+    """Record faults that the report before did not have, in the history of the hardware."""
+    before = {(fault["cause"], fault["subject"]) for fault in known.faults}
+    fresh = [
+        PartFault(fault.subject, fault.cause.value, f"found {fault.found}, threshold {fault.limit}")
+        for fault in faults
+        if (fault.cause.value, fault.subject) not in before
+    ]
+    if left_out := await hardware.note_faults(tx, node_id, fresh, PROBE):
+        log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
 
 
 async def _quarantine(tx: Transaction, node_id: UUID, faults: Sequence[Fault], issued_at: datetime) -> list[int]:

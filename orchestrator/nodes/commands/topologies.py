@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
+import structlog
 from pydantic import ValidationError
 
 from node_agent.wire.fields import first_error
@@ -15,13 +17,15 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.hardware.rules import faults_of_differences, parts_of
 from orchestrator.nodes.refusals import TopologyChanged, TopologyMisfit
-from orchestrator.nodes.store import nodes, topologies
+from orchestrator.nodes.store import hardware, nodes, topologies
 from orchestrator.nodes.store.topologies import EndedDiscovery, NodeTopology
 from orchestrator.nodes.store.updates import NodeChanges, apply_changes
 from orchestrator.nodes.topology.documents import topology_document
 from orchestrator.nodes.topology.rules import (
     RETRY_SECONDS,
+    Difference,
     differences,
     drifted_slots,
     equals_profile,
@@ -33,6 +37,8 @@ from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import NotFound
 from orchestrator.tasks.states import TaskState
 from orchestrator.tenants.principals import Actor, ActorKind
+
+log = structlog.get_logger("discovery")
 
 DISCOVERY = Actor(ActorKind.WORKER, "discovery")
 
@@ -87,25 +93,38 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedDiscovery) -> Taken:
     await topologies.record_found(tx, node_id, found)
     known = await topologies.read_topology(tx, node_id)
     assert known is not None, "an open discovery has a row"
-    if known.approved is None:
+    approved = None if known.approved is None else Topology.model_validate(known.approved)
+    await _place(tx, node_id, found, approved, ended.profile.slot_count)
+    if approved is None:
         if not equals_profile(found, ended.profile):
             return Taken.FOUND
         await _approve(tx, node_id, ended.node_name, found.digest(), DISCOVERY, None)
         return Taken.APPROVED
-    return await _compare(tx, node_id, ended.node_name, known, found)
+    return await _compare(tx, node_id, ended.node_name, known, differences(approved, found), found.digest())
 
 
-async def _compare(tx: Transaction, node_id: UUID, name: str, known: NodeTopology, found: Topology) -> Taken:
-    now = differences(Topology.model_validate(known.approved), found)
+async def _place(tx: Transaction, node_id: UUID, found: Topology, approved: Topology | None, slot_count: int) -> None:
+    """Record by serial number where the hardware is."""
+    left_out = await hardware.place_hardware(tx, node_id, parts_of(found, approved, slot_count), DISCOVERY)
+    if left_out:
+        log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
+
+
+async def _compare(
+    tx: Transaction, node_id: UUID, name: str, known: NodeTopology, now: Sequence[Difference], digest: str
+) -> Taken:
     described = [{**asdict(difference), "slots": list(difference.slots)} for difference in now]
     if described == known.differences:
         return Taken.FOUND
     await topologies.record_differences(tx, node_id, now)
+    fresh = [one for one, written in zip(now, described, strict=True) if written not in known.differences]
+    if left_out := await hardware.note_faults(tx, node_id, faults_of_differences(fresh), DISCOVERY):
+        log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
     slots = drifted_slots(now)
     if not slots and not known.drifted_slots:
         return Taken.FOUND
     event = EventType.NODE_TOPOLOGY_DRIFTED if slots else EventType.NODE_TOPOLOGY_RESTORED
-    payload: dict[str, Any] = {"node_id": node_id, "name": name, "digest": found.digest()}
+    payload: dict[str, Any] = {"node_id": node_id, "name": name, "digest": digest}
     if slots:
         payload |= {"slots": slots, "differences": described}
     await append_event(tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload))
@@ -153,6 +172,7 @@ async def approve_topology(
             layout = layout_of(found)
             assert layout is not None, "it fits the node"
             await apply_changes(tx, node, NodeChanges(half_slots=layout.half_slots), operation)
+            await _place(tx, node_id, found, found, node.slot_count)
         await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, operation.request_id)
         approved = await topologies.read_topology(tx, node_id)
         assert approved is not None, "it was there before"

@@ -28,7 +28,7 @@ KINDS = {
     "allocation_id": "allocation_id", "approval_id": "approval_id", "dead_letter_id": "dead_letter_id",
     "holder_id": "holder_id", "node": "node_id",
     "node_id": "node_id", "number": "number", "orphan_id": "orphan_id", "policy_id": "policy_id",
-    "report_id": "report_id",
+    "report_id": "report_id", "repair_id": "repair_id", "serial": "serial",
     "request_id": "request_id", "reservation_id": "reservation_id", "ssh_key_ids": "ssh_key_id", "tenant_id": "tenant_id",
     "webhook_id": "webhook_id", "window_id": "window_id", "begin": "kv_path", "end": "kv_path",
 }  # fmt: skip
@@ -64,7 +64,7 @@ PLAIN = frozenset(
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
         "regions", "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
-        "symptom", "details", "replace",
+        "symptom", "details", "replace", "result", "contested", "missing",
     }
 )  # fmt: skip
 SHARED_PATH_VALUES = {

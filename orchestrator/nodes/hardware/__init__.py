@@ -1,0 +1,1 @@
+"""GPUs and disks by serial number: where each is, what happened to it, and its repairs."""

@@ -1,0 +1,1 @@
+"""The history of faults and repairs by serial number, also when hardware moves to another node."""
