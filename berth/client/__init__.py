@@ -91,6 +91,7 @@ from berth.client.errors import (
 )
 from berth.client.feed.events import Event
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
+from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.health import HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
@@ -202,6 +203,9 @@ __all__ = [
     "FaultReport",
     "FaultReportsOpen",
     "Forbidden",
+    "Hardware",
+    "HardwareEntry",
+    "HardwarePlace",
     "HeadTooLarge",
     "HealthFault",
     "HealthReport",
@@ -255,6 +259,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "Region",
+    "Repair",
     "ReplacementInProgress",
     "Replayed",
     "RequestTimeout",

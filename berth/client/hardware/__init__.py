@@ -1,1 +1,1 @@
-"""The client's part about hardware: fault reports, and the methods of topologies, quarantines and faults."""
+"""The client's part about hardware: fault reports, serial numbers, topologies, quarantines."""

@@ -1,8 +1,8 @@
-"""Methods of the asynchronous client about hardware: topologies, health, quarantines, faults."""
+"""Methods of the asynchronous client about hardware: topologies, health, quarantines, faults, serial numbers."""
 
 from __future__ import annotations
 
-from berth.client.calls import faults, hardware
+from berth.client.calls import faults, hardware, pieces
 from berth.client.requests.async_methods import each, now
 
 
@@ -26,3 +26,13 @@ class HardwareMethods:
     list_own_fault_reports = now(faults.list_own_fault_reports)
     iterate_own_fault_reports = each(faults.list_own_fault_reports)
     get_own_fault_report = now(faults.get_own_fault_report)
+    list_hardware = now(pieces.list_hardware)
+    iterate_hardware = each(pieces.list_hardware)
+    get_hardware = now(pieces.get_hardware)
+    list_hardware_history = now(pieces.list_hardware_history)
+    iterate_hardware_history = each(pieces.list_hardware_history)
+    list_repairs = now(pieces.list_repairs)
+    iterate_repairs = each(pieces.list_repairs)
+    get_repair = now(pieces.get_repair)
+    open_repair = now(pieces.open_repair)
+    close_repair = now(pieces.close_repair)
