@@ -285,3 +285,23 @@ def test_a_lost_gpu_is_a_fault_and_stays_in_its_place(database_url: str) -> None
 
     run_with(database_url, way)
     assert history_of(database_url, "A-0001") == [("seen", A), ("fault_found", A)]
+
+
+def test_an_approval_places_the_gpus_in_their_slots(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+    found = machine(serials("A"))
+    addresses = [gpu.address for gpu in found.gpus or ()]
+    moved = with_gpu(found, 7, address="0000:0e:00.0", numa_node=0)
+
+    async def way(context: Context) -> None:
+        await take(context, database_url, node, found)
+        await take(context, database_url, node, moved)
+        assert places(database_url, "A-0007") == [(A, [], False, False)]
+        answer = await approve_topology(context, admin_operation(), ADMIN, node, digest=moved.digest())
+        assert answer.status == 200
+
+    assert "0000:0e:00.0" not in addresses
+    run_with(database_url, way)
+    ((_, slots, _, _),) = places(database_url, "A-0007")
+    assert len(slots) == 1
+    assert [what for what, _ in history_of(database_url, "A-0007")] == ["seen", "moved", "moved"]

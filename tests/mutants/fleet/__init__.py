@@ -1,1 +1,1 @@
-"""Mutants of the fleet: windows, guests, hosts, wipe certificates, health, discovery, quarantines, probes, faults."""
+"""Mutants of the fleet: windows, guests, hosts, wipe certificates, health, discovery, quarantines, probes, faults, hardware."""
