@@ -26,6 +26,8 @@ _NAMED = {
     ("get", "/api/v1/balance"): "get_balance",
     ("get", "/api/v1/admin/audit"): "admin_list_audit_entries",
     ("get", "/api/v1/audit"): "list_audit_entries",
+    ("get", "/api/v1/admin/hardware"): "admin_list_hardware",
+    ("get", "/api/v1/admin/hardware/{serial}/history"): "admin_list_hardware_history",
     ("get", "/api/v1/admin/maintenance"): "admin_list_maintenance_windows",
     ("get", "/api/v1/admin/maintenance/plan"): "admin_plan_maintenance",
     ("get", "/api/v1/admin/maintenance/{window_id}"): "admin_get_maintenance_window",
@@ -47,7 +49,7 @@ _NAMED = {
 """Paths whose last part is not the name of a collection."""
 _ACTIONS = frozenset(
     {
-        "adopt", "approve", "cancel", "confirm", "cordon", "destroy", "discard", "drain", "end", "force-cleanup", "force-release",
+        "adopt", "approve", "cancel", "close", "confirm", "cordon", "destroy", "discard", "drain", "end", "force-cleanup", "force-release",
         "forget", "in-service", "out-of-service", "reject", "release", "replay", "retire", "retry", "rotate", "test", "uncordon",
         "withdraw",
     }
