@@ -49,7 +49,8 @@ _NAMED = {
 """Paths whose last part is not the name of a collection."""
 _ACTIONS = frozenset(
     {
-        "adopt", "approve", "cancel", "close", "confirm", "cordon", "destroy", "discard", "drain", "end", "force-cleanup", "force-release",
+        "adopt", "approve", "cancel", "close", "confirm", "cordon", "destroy", "discard", "drain", "end",
+        "force-cleanup", "force-release",
         "forget", "in-service", "out-of-service", "reject", "release", "replay", "retire", "retry", "rotate", "test", "uncordon",
         "withdraw",
     }
