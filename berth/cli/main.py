@@ -31,6 +31,7 @@ from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import faults, hardware, health, maintenance, quarantines, topologies
+from berth.cli.fleet import devices, faults, health, maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -57,6 +58,7 @@ app.add_typer(allocations.app, name="alloc")
 command(allocations.app, "report-fault")(faults.report_fault)
 command(allocations.app, "faults")(faults.list_own)
 command(allocations.app, "fault")(faults.show_own)
+command(allocations.app, "devices")(devices.show_devices)
 app.add_typer(reservations.app, name="reserve")
 command(app, "availability")(availability)
 command(app, "usage")(usage)

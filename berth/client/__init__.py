@@ -90,6 +90,7 @@ from berth.client.errors import (
     WindowInvalid,
 )
 from berth.client.feed.events import Event
+from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.health import HealthFault, HealthReport, NodeHealth
@@ -165,6 +166,7 @@ __all__ = [
     "FINAL_STATES",
     "RESERVATION_FINAL_STATES",
     "Allocation",
+    "AllocationDevices",
     "AlreadyExists",
     "ApiKey",
     "Approval",
@@ -206,6 +208,7 @@ __all__ = [
     "Hardware",
     "HardwareEntry",
     "HardwarePlace",
+    "GuestDevice",
     "HeadTooLarge",
     "HealthFault",
     "HealthReport",

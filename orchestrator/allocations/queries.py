@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from orchestrator.allocations.device_documents import devices_document
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store import due, health
 from orchestrator.allocations.store import rows as allocation_rows
+from orchestrator.allocations.store.devices import read_devices
 from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
@@ -86,6 +88,15 @@ async def find_wipe_certificate(
     if found is None:
         raise WipeCertificateMissing.of(allocation_id, row.state, is_final=row.state in FINAL_STATES)
     return found
+
+
+async def find_devices(database: Database, allocation_id: UUID) -> dict[str, Any]:
+    """The virtual devices of an allocation's guest, for operators. Raises `NotFound`, `Archived`."""
+    async with database.reading() as reading:
+        row = await allocation_rows.read_allocation(reading, allocation_id, None)
+        if row is None:
+            raise await missing_allocation(reading, allocation_id, None, for_operator=True)
+        return devices_document(allocation_id, row.state, await read_devices(reading, allocation_id))
 
 
 async def find_overdue_allocations(context: Context, grace_seconds: float, limit: int) -> list[Overdue]:

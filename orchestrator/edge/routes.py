@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
+from orchestrator.allocations import device_endpoints, fault_endpoints
 from orchestrator.allocations import endpoints as allocations
-from orchestrator.allocations import fault_endpoints
 from orchestrator.approvals import endpoints as approvals
 from orchestrator.audit import endpoints as audit
 from orchestrator.billing import endpoints as billing
@@ -70,6 +70,7 @@ PUBLIC = {
         hardware.router,
         hardware.repairs_router,
         allocations.admin_router,
+        device_endpoints.router,
         fault_endpoints.admin_router,
         approvals.router,
         maintenance.router,

@@ -92,6 +92,7 @@ REMOTE: dict[str, list[str]] = {
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
     "alloc faults": [],
     "alloc fault": [ID],
+    "alloc devices": [ID],
     "fault list": [],
     "hardware list": [],
     "hardware show": ["S-0001"],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from node_agent.drivers.libvirt.domain import domain_xml
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 
 ALLOCATION = uuid.UUID("7c0e0000-0000-4000-8000-000000000001")
@@ -19,3 +21,8 @@ def guest(directory: Path = Path("/guests/allocations"), **changes: Any) -> tupl
         "disk_bytes": 1 << 30, **changes,
     }  # fmt: skip
     return GuestDirectory(directory / str(ALLOCATION)), GuestRecord.model_validate(values)
+
+
+def defined(accelerator: Literal["kvm", "qemu"] = "qemu", **changes: Any) -> ET.Element:
+    """The domain of a guest."""
+    return ET.fromstring(domain_xml(*guest(**changes), accelerator, 64_502, "192.0.2.7"))

@@ -24,6 +24,9 @@ def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant
     with pytest.raises(asyncssh.PermissionDenied):
         logs_in(active, stranger, "true")
     logs_in(active, tenant.private_key, "echo secret > left-behind")
+    devices = whole.admin.get_allocation_devices(made.allocation_id)
+    assert (devices.devices, devices.status) == ([], "active")
+    assert devices.reason == "a guest of the sandbox is a process of the node and has no virtual device"
     tenant.client.release_allocation(made.allocation_id)
     released = tenant.wait(made, "released")
     assert released.release_result is not None

@@ -1,4 +1,4 @@
-"""The hardware of nodes: topologies, health, and quarantines of slots, one function per path
+"""The hardware of nodes and guests: topologies, health, quarantines of slots, virtual devices, one function per path
 (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
+from berth.client.hardware.devices import AllocationDevices
 from berth.client.health import HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Node, Quarantine
@@ -45,6 +46,11 @@ def update_node(
 def get_node_health(node_id: UUID) -> Call[NodeHealth]:
     """How the hardware of a node is by its last health probe, and what of it is a fault. Raises `NotFound`."""
     return read(f"{NODES}/{node_id}/health", NodeHealth)
+
+
+def get_allocation_devices(allocation_id: UUID) -> Call[AllocationDevices]:
+    """The virtual devices of an allocation's guest. Raises `NotFound`, `Archived`."""
+    return read(f"/api/v1/admin/allocations/{allocation_id}/devices", AllocationDevices)
 
 
 def list_health_reports(

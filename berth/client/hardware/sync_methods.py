@@ -17,6 +17,7 @@ class HardwareMethods:
     approve_node = now(hardware.approve_node)
     update_node = now(hardware.update_node)
     get_node_health = now(hardware.get_node_health)
+    get_allocation_devices = now(hardware.get_allocation_devices)
     list_health_reports = now(hardware.list_health_reports)
     iterate_health_reports = each(hardware.list_health_reports)
     report_fault = now(faults.report_fault)

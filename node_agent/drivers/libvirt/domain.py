@@ -1,7 +1,7 @@
 """The definition of a guest: libvirt's domain XML (libvirt.org/formatdomain.html), and the owner of a domain.
 
 A guest has a disk, a seed, a network card, a serial port, a channel for the ready message and a source of random numbers, and no
-other device. `docs/reference/fleet/libvirt-driver.md` says why of each.
+other device. `docs/reference/fleet/guest-devices.md` says why of each.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ EMULATOR = "/usr/bin/qemu-system-x86_64"
 _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 # Emulation alone: QEMU's cache of translated code grows to 1 GiB for each guest otherwise.
 TRANSLATION_CACHE_MIB = 64
+# Parts of the machine type q35 that libvirt has no element for: PS/2 keyboard and mouse, SATA, SMBus.
+MACHINE_PARTS_OFF = "i8042=off,sata=off,smbus=off"
 RESTRICT = "on"
 """The guest reaches neither this host nor anything behind it; the port of its SSH server is forwarded all the same."""
 
@@ -105,6 +107,7 @@ def _machine(domain: ET.Element, accelerator: str) -> None:
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
     ET.SubElement(features, "apic")
+    ET.SubElement(features, "vmport", state="off")  # VMware's port, and the mouse behind it
     if accelerator == "kvm":
         ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
     else:
@@ -112,7 +115,7 @@ def _machine(domain: ET.Element, accelerator: str) -> None:
         cache.text = str(TRANSLATION_CACHE_MIB)
         cpu = ET.SubElement(domain, "cpu", mode="custom", match="exact", check="none")
         ET.SubElement(cpu, "model", fallback="forbid").text = "qemu64"
-    ET.SubElement(domain, "clock", offset="utc")
+    ET.SubElement(ET.SubElement(domain, "clock", offset="utc"), "timer", name="hpet", present="no")
     # A guest that crashes is off, for the agent to see; libvirt starts none by itself.
     for event, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         ET.SubElement(domain, event).text = action
@@ -161,6 +164,7 @@ def _network(domain: ET.Element, record: GuestRecord, host: str) -> None:
     options = ET.SubElement(domain, f"{{{_QEMU}}}commandline")
     for argument in (
         "-netdev", f"user,id=net0,restrict={RESTRICT},hostfwd=tcp:{host}:{record.port}-:22",
-        "-device", f"virtio-net-pci,netdev=net0,mac={mac},bus=pcie.0,addr=0x1e",
+        "-device", f"virtio-net-pci,netdev=net0,mac={mac},bus=pcie.0,addr=0x1e,romfile=,disable-legacy=on",
+        "-machine", MACHINE_PARTS_OFF,
     ):  # fmt: skip
         ET.SubElement(options, f"{{{_QEMU}}}arg", value=argument)

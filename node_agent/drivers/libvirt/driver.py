@@ -145,7 +145,11 @@ class LibvirtDriver:
         if order.parameters is None:
             raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
         up = Provisioning(self._node, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
-        return Plan(rebuild_phases(removal, up), lambda: VerbResult(connection=up.connection()), scope)
+        return Plan(
+            rebuild_phases(removal, up),
+            lambda: VerbResult(connection=up.connection(), evidence=up.devices().evidence()),
+            scope,
+        )
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""

@@ -14,8 +14,10 @@ from uuid import UUID
 
 import libvirt
 
+from node_agent.drivers.libvirt.devices import devices_of
 from node_agent.drivers.libvirt.domain import NAMESPACE, Owner, channel_path, owner_of, secret_xml
 from node_agent.drivers.threads import in_thread
+from node_agent.wire.devices import GuestDevices
 
 Result = TypeVar("Result")
 
@@ -125,6 +127,17 @@ class Hypervisor:
             return channel_path(domain.XMLDesc())
 
         return await self._call(channel)
+
+    async def devices(self, allocation_id: UUID) -> GuestDevices:
+        """The devices of the running guest. Raises HypervisorError, LookupError."""
+
+        def devices(connection: Any) -> GuestDevices:
+            domain = self._domain(connection, allocation_id)
+            if domain is None or not domain.isActive():
+                raise LookupError(f"no guest of allocation {allocation_id} runs")
+            return devices_of(domain.XMLDesc())
+
+        return await self._call(devices)
 
     async def owners(self) -> list[Owner]:
         """The owner of every domain of this directory, running or not. Raises HypervisorError."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
+import structlog
+
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed, take_over
@@ -24,6 +26,9 @@ from node_agent.drivers.libvirt.seed import Seed, write_seed
 from node_agent.drivers.ssh import NotReady, new_host_key
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
+from node_agent.wire.devices import GuestDevices, unknown
+
+log = structlog.get_logger("node_agent.libvirt")
 
 TENANT = "tenant"
 
@@ -78,6 +83,8 @@ class Boot:
         self._node = node
         self._directory = directory
         self._is_ready = self._has_started = False
+        self.devices: GuestDevices = unknown("the guest's devices were not read")
+        """Those of the running guest, once all phases have ended."""
 
     def phases(self) -> list[Phase]:
         """From the definition to a guest whose SSH server was seen."""
@@ -136,7 +143,18 @@ class Boot:
             raise self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
+        self.devices = await self._read_devices(record.allocation_id)
         return f"{connection.host}:{connection.port} {connection.host_key}"
+
+    async def _read_devices(self, allocation_id: UUID) -> GuestDevices:
+        """A guest whose devices cannot be read is usable all the same."""
+        try:
+            found = await self._node.hypervisor.devices(allocation_id)
+        except (OSError, LookupError) as error:
+            found = unknown(str(error))
+        if found.devices is None:
+            log.warning("guest_devices_unknown", allocation_id=str(allocation_id), why=found.reason)
+        return found
 
     def _failure(self, code: FailureCode, what: str, problem: Exception) -> DriverFailure:
         # QEMU pauses a guest whose disk cannot grow: of that the guest's silence says nothing.
@@ -172,6 +190,10 @@ class Provisioning:
         """Where the tenant logs in."""
         return self._boot.connection()
 
+    def devices(self) -> GuestDevices:
+        """The devices of the running guest."""
+        return self._boot.devices
+
     def result(self) -> ProvisionResult:
         """The proof, once all phases have ended."""
         evidence = {
@@ -179,6 +201,7 @@ class Provisioning:
             "accelerator": self._node.accelerator,
             "slots": self._order.parameters.slots,
             "devices": [self._directory.device],
+            **self._boot.devices.evidence(),
         }
         image_sha256 = self._order.parameters.image.sha256
         return ProvisionResult(connection=self.connection(), image_sha256=image_sha256, evidence=evidence)

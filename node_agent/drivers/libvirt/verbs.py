@@ -30,7 +30,9 @@ class Restart:
 
     def result(self) -> VerbResult:
         """How to log in, if the guest runs now."""
-        return VerbResult(connection=self._boot.connection() if self._runs else None)
+        if not self._runs:
+            return VerbResult(connection=None)
+        return VerbResult(connection=self._boot.connection(), evidence=self._boot.devices.evidence())
 
     async def _stop(self, state: str, _progress: Progress) -> str:
         if not self._stopped:

@@ -31,7 +31,7 @@ from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import GuestLauncher, GuestProblem
 from node_agent.drivers.sandbox.processes import alive, end_guest, has_processes
-from node_agent.drivers.sandbox.provisioning import Node, Provisioning, SandboxLimits
+from node_agent.drivers.sandbox.provisioning import NO_DEVICES, Node, Provisioning, SandboxLimits
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import SandboxRemoval
 from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
@@ -126,7 +126,11 @@ class SandboxDriver:
             raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
         up = Provisioning(self._node, directory, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
         scope = self._under_way.scope(order.allocation_id, up.heard)
-        return Plan(rebuild_phases(removal, up), lambda: VerbResult(connection=up.connection()), scope)
+        return Plan(
+            rebuild_phases(removal, up),
+            lambda: VerbResult(connection=up.connection(), evidence=NO_DEVICES.evidence()),
+            scope,
+        )
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""

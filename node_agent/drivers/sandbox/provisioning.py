@@ -17,8 +17,12 @@ from node_agent.drivers.sandbox.processes import alive
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.ssh import NotReady, check_ssh, new_host_key, read_host_key
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
+from node_agent.wire.devices import GuestDevices
 
 TENANT = "tenant"
+NO_DEVICES = GuestDevices(
+    devices=[], reason="a guest of the sandbox is a process of the node and has no virtual device"
+)
 ENDED_SECONDS_MAX = 1.0
 """How long the end of a guest whose SSH server fails may take to be heard."""
 
@@ -80,6 +84,7 @@ class Provisioning:
             "slots": self._order.parameters.slots,
             "image_bytes": self._directory.image_file.stat().st_size,
             "devices": [self._directory.device],
+            **NO_DEVICES.evidence(),
         }
         return ProvisionResult(
             connection=self.connection(), image_sha256=self._order.parameters.image.sha256, evidence=evidence

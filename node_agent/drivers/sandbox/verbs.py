@@ -9,7 +9,7 @@ from node_agent.drivers.removal import StillThere
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import GuestProblem
 from node_agent.drivers.sandbox.processes import alive
-from node_agent.drivers.sandbox.provisioning import TENANT, Node, Provisioning, listening
+from node_agent.drivers.sandbox.provisioning import NO_DEVICES, TENANT, Node, Provisioning, listening
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import SandboxRemoval
 from node_agent.drivers.ssh import NotReady, check_ssh, read_host_key
@@ -34,7 +34,9 @@ class Restart:
 
     def result(self) -> VerbResult:
         """How to log in, if the guest runs now."""
-        return VerbResult(connection=self._connection)
+        if self._connection is None:
+            return VerbResult(connection=None)
+        return VerbResult(connection=self._connection, evidence=NO_DEVICES.evidence())
 
     def _starting(self) -> list[Phase]:
         return [Phase("boot", self._boot), Phase("ssh_ready", self._ssh_ready)]

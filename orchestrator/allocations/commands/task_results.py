@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
@@ -20,6 +22,7 @@ from node_agent.protocol import (
     VerbResult,
 )
 from node_agent.wiping.statement import StatementEnvelope, StatementRejected, open_statement
+from node_agent.wire.devices import EVIDENCE, devices_in
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.timeline import note, record_progress_if_live
 from orchestrator.allocations.subject import Subject
@@ -85,7 +88,7 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
         raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
     try:
         if task.type in PROVISIONS:
-            ProvisionResult.model_validate(report.result)
+            _require_devices(ProvisionResult.model_validate(report.result).evidence)
         elif task.type in RELEASES:
             proof = ReleaseResult.model_validate(report.result)
             if proof.released and not (proof.wiped and proof.leases_released):
@@ -94,9 +97,19 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
             after = VerbResult.model_validate(report.result)
             if (after.connection is None) != (task.type is TaskType.STOP):
                 raise _invalid("result.connection", "given unless the verb is stop")
+            _require_devices(after.evidence)
     except ValidationError as error:
         first = error.errors()[0]
         raise _invalid(".".join(["result", *map(str, first["loc"])]), first["msg"]) from error
+
+
+def _require_devices(evidence: Mapping[str, Any]) -> None:
+    """Require that the devices in the evidence are valid. Agents of the version before send none."""
+    try:
+        devices_in(evidence)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _invalid(".".join(["result.evidence", EVIDENCE, *map(str, first["loc"])]), first["msg"]) from error
 
 
 async def _require_own_statement(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from tests.api.calling import Caller, Place, new_tenant, problem, rent, ssh_key
 
@@ -24,6 +25,19 @@ def test_an_allocation_is_seen_with_its_timeline_and_released(admin: Caller, pla
     timeline = tenant.get(f"/allocations/{made['allocation_id']}/timeline")["items"]
     assert [(entry["from"], entry["to"]) for entry in timeline] == [(None, "requested"), ("requested", "releasing")]
     assert {entry["actor"]["kind"] for entry in timeline} == {"tenant"}
+
+
+def test_operators_read_the_devices_of_a_guest(admin: Caller, place: Place) -> None:
+    tenant = new_tenant(admin)
+    made = rent(tenant, place)["allocation_id"]
+    read = admin.get(f"/admin/allocations/{made}/devices")
+    assert read == {
+        "allocation_id": made, "status": "requested", "devices": None, "task_id": None, "read_at": None,
+        "reason": "no guest of this allocation was started",
+    }  # fmt: skip
+    problem(tenant.call("GET", f"/admin/allocations/{made}/devices"), 403, "forbidden")
+    problem(admin.call("GET", f"/admin/allocations/{uuid4()}/devices"), 404, "not_found")
+    problem(admin.call("GET", "/admin/allocations/x/devices"), 422, "invalid")
 
 
 def test_an_allocation_names_the_ssh_keys_that_it_was_created_with(admin: Caller, place: Place) -> None:

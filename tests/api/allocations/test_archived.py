@@ -73,6 +73,7 @@ def test_an_operator_sees_the_segment_of_the_tenant_it_names(api: PublicApi, adm
     problem(admin.call("GET", path, tenant_id=other.tenant_id), 404, "not_found")
     forced = admin.call("POST", f"/admin{path}/force-release", {"reason": "stuck"})
     assert problem(forced, 410, "archived")["segment"] == NAME
+    assert problem(admin.call("GET", f"/admin{path}/devices"), 410, "archived")["segment"] == NAME
 
 
 def test_an_allocation_of_an_earlier_archive_is_no_tenants(api: PublicApi, admin: Caller, place: Place) -> None:
