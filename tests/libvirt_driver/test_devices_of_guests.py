@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -85,17 +86,13 @@ def listeners(pid: int) -> set[str]:
 
 def connects(user_id: int, socket: str) -> bool:
     """Whether a process with this user's id, and no other right, can connect to a UNIX socket."""
-    program = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-    command = [
-        "setpriv",
-        f"--reuid={user_id}",
-        f"--regid={user_id}",
-        "--clear-groups",
-        "/usr/bin/python3",
-        "-c",
-        program,
-    ]
-    return subprocess.run([*command, socket], capture_output=True, check=False).returncode == 0
+    # It is started as root: other users may not reach Python's files.
+    program = (
+        "import os, socket, sys; wanted, made = int(sys.argv[1]), socket.socket(socket.AF_UNIX);"
+        "os.setgroups([]); os.setresgid(wanted, wanted, wanted); os.setresuid(wanted, wanted, wanted); made.connect(sys.argv[2])"
+    )
+    command = [sys.executable, "-c", program, str(user_id), socket]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 async def seen_inside(node: Node, connection: Connection) -> dict[str, list[str]]:

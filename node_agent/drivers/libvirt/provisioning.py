@@ -224,8 +224,9 @@ class Provisioning:
     async def _image(self, progress: Progress) -> str:
         image, directory = self._order.parameters.image, self._directory
         try:
-            # 0711: QEMU's user of this guest reaches its files by name.
+            # QEMU's user of this guest reaches its files by name, whatever the agent's umask is.
             directory.path.mkdir(mode=0o711, exist_ok=True)
+            directory.path.chmod(0o711)
             if directory.load() is None:
                 directory.save(self._new_record(self._free_port()))
             await self._node.images.link(image, directory.base, progress)
