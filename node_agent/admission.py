@@ -33,13 +33,16 @@ from node_agent.protocol import (
     VerbParameters,
     open_envelope,
 )
+from node_agent.wire.burn_in import BurnInParameters
 
 _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(PROVISIONS, ProvisionParameters),
     **dict.fromkeys(RELEASES, ReleaseParameters),
     **dict.fromkeys(VERBS - {TaskType.REBUILD}, VerbParameters),
     TaskType.REBUILD: RebuildParameters,
+    TaskType.BURN_IN: BurnInParameters,
 }
+_OF_THE_NODE = frozenset({TaskType.BURN_IN})
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""
@@ -134,7 +137,7 @@ def _parameters_objection(body: TaskBody) -> str | None:
     model = _PARAMETERS.get(body.type)
     if model is None:
         return None
-    if body.allocation_id is None:
+    if body.allocation_id is None and body.type not in _OF_THE_NODE:
         return f"{body.type} names no allocation"
     try:
         model.model_validate(body.parameters)

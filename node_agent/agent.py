@@ -22,6 +22,9 @@ from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
 from node_agent.admission import Trust
 from node_agent.attestation.tpm import Tpm
+from node_agent.burn_in.bounds import Bounds
+from node_agent.burn_in.burn_in import BurnIn
+from node_agent.burn_in.disk import remove_remains
 from node_agent.checks.start import require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
@@ -50,6 +53,7 @@ from node_agent.settings import Settings
 from node_agent.wiping.build import agent_version
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
+from node_agent.wire.burn_in import BURN_IN_FEATURE
 
 log = structlog.get_logger("node_agent")
 
@@ -58,6 +62,8 @@ IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 LEASE_RENEWALS = 3
+FEATURES = (BURN_IN_FEATURE,)
+"""What this version can do that an earlier one cannot: the control plane orders it of no other."""
 
 
 class Agent:
@@ -67,6 +73,7 @@ class Agent:
         """Lock the state directory, open the journal, construct the driver. Raises CannotStart, JournalUnwritable, OSError."""
         make_private_directory(settings.agent_state_dir)
         self._ownership = DirectoryOwnership(settings.agent_state_dir)
+        remove_remains(settings.agent_state_dir)
         self._settings = settings
         self._metrics = AgentMetrics()
         self._clock = ServerClock()
@@ -143,7 +150,11 @@ class Agent:
         prober = Prober(
             self._driver.name, self._settings.agent_probe_plugins_dir, self._settings.agent_probe_plugin_seconds
         )
-        return Effects(self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober)
+        burn_in = BurnIn(self._driver.name, _burn_in_bounds(self._settings))
+        return Effects(
+            self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober, burn_in,
+            self._clock,
+        )  # fmt: skip
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds
@@ -284,6 +295,7 @@ class Agent:
             key_set_serial=self._key_sets.serial,
             key_set_refusal=self._key_sets.refusal,
             agent_run=self._run_id,
+            features=list(FEATURES),
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
         self._heartbeat_answered_at = answer.server_time
@@ -335,4 +347,16 @@ def _restart_limits(settings: Settings) -> RestartLimits:
         settings.agent_restart_first_seconds,
         settings.agent_restart_seconds_max,
         settings.agent_restart_steady_seconds,
+    )
+
+
+def _burn_in_bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        directory=settings.agent_state_dir,
+        memory_bytes_max=settings.agent_burn_in_memory_bytes_max,
+        disk_bytes_max=settings.agent_burn_in_disk_bytes_max,
+        cpu_seconds=settings.agent_burn_in_cpu_seconds,
+        dcgm_level=settings.agent_burn_in_dcgm_level,
+        plugins=settings.agent_burn_in_plugins_dir,
+        plugin_seconds=settings.agent_burn_in_plugin_seconds,
     )

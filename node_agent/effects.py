@@ -15,6 +15,8 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.burn_in.burn_in import BurnIn
+from node_agent.clock import ServerClock
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
@@ -38,6 +40,7 @@ from node_agent.protocol import (
 from node_agent.reporter import completed, failed
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
+from node_agent.wire.burn_in import BurnInParameters
 
 log = structlog.get_logger("node_agent.effects")
 
@@ -57,10 +60,12 @@ class Effects:
 
     def __init__(
         self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
-        prober: Prober,
+        prober: Prober, burn_in: BurnIn, clock: ServerClock,
     ) -> None:  # fmt: skip
         self._driver = driver
         self._prober = prober
+        self._burn_in = burn_in
+        self._clock = clock
         self._restarts = restarts
         self._metrics = metrics
         self._proofs = proofs
@@ -131,9 +136,23 @@ class Effects:
         return failed(body.fence, FailureCode.CLEANUP_FAILED, why_not_proven(result))
 
     async def _probe(self, body: TaskBody) -> ResultReport:
+        if body.type is TaskType.BURN_IN:
+            return await self._burned_in(body)
         if body.type is TaskType.TOPOLOGY_DISCOVER:
             return completed(body.fence, json.loads((await self._driver.topology()).canonical()))
         return completed(body.fence, json.loads((await self._prober.probe()).canonical()))
+
+    async def _burned_in(self, body: TaskBody) -> ResultReport:
+        order = BurnInParameters.model_validate(body.parameters)
+        seconds = (body.expires_at - self._clock.now()).total_seconds()
+        report = await self._burn_in.run(order, seconds, occupied=await self._is_occupied())
+        return completed(body.fence, json.loads(report.canonical()))
+
+    async def _is_occupied(self) -> bool:
+        try:
+            return bool((await self._driver.inventory()).allocations)
+        except OSError:
+            return True  # not known: the smaller bounds harm no guest
 
     async def _cleaned_up(self, allocation_id: UUID, detail: str) -> str:
         try:

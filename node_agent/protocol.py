@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
-from node_agent.wire.fields import STORABLE, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
+from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.guests import GuestReport, RestartPolicy
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
@@ -47,6 +47,7 @@ class TaskType(StrEnum):
     REBUILD = "allocation.rebuild"
     TOPOLOGY_DISCOVER = "slice.topology_discover"
     HEALTH_PROBE = "diag.health_probe"
+    BURN_IN = "diag.burn_in"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
@@ -87,10 +88,7 @@ class ReleaseParameters(Wire):
 
 
 class VerbParameters(Wire):
-    """What `allocation.reboot`, `allocation.stop` and `allocation.start` need.
-
-    The guest has `graceful_seconds` to stop before it is killed.
-    """
+    """What `allocation.reboot`, `stop` and `start` need. The guest has `graceful_seconds` before it is killed."""
 
     slots: Annotated[list[int], Field(min_length=1)]
     graceful_seconds: Seconds = 10.0
@@ -296,7 +294,8 @@ class HeldInventory(Wire):
 class Heartbeat(Wire):
     """Body of `POST /node/v1/heartbeat`: the agent's state and the allocations that the node holds.
 
-    `agent_run` is drawn at the agent's start: after another one the node is discovered again.
+    `agent_run` is drawn at the agent's start: after another one the node is discovered again. `features`: what agents of
+    earlier versions lack.
     """
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
@@ -307,6 +306,7 @@ class Heartbeat(Wire):
     key_set_serial: Whole | None = None
     key_set_refusal: Annotated[str, Field(max_length=32, pattern=r"^[a-z_]+$")] | None = None
     agent_run: UUID | None = None
+    features: Features = Field(default_factory=list)
 
 
 class HeartbeatAnswer(FromServer):

@@ -72,6 +72,24 @@ class Settings(BaseSettings):
     agent_probe_plugin_seconds: float = Field(
         30.0, gt=0, le=60, description="how long one executable of a health probe may run"
     )
+    agent_burn_in_memory_bytes_max: int = Field(
+        8 * 2**30, ge=16 * 2**20, description="most memory that a burn-in tests, of half of what is available"
+    )
+    agent_burn_in_disk_bytes_max: int = Field(
+        2**30, ge=2**20, description="largest file that a burn-in writes, of a quarter of what is free"
+    )
+    agent_burn_in_cpu_seconds: float = Field(
+        10.0, gt=0, le=3_600, description="how long a burn-in computes on each core"
+    )
+    agent_burn_in_dcgm_level: int = Field(
+        2, ge=0, le=4, description="level of `dcgmi diag` in a burn-in, where DCGM is installed; 0: none"
+    )
+    agent_burn_in_plugins_dir: Path | None = Field(
+        None, description="directory of executables that burn-ins run; default: none"
+    )
+    agent_burn_in_plugin_seconds: float = Field(
+        600.0, gt=0, le=3_600, description="how long one executable of a burn-in may run"
+    )
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")

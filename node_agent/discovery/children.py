@@ -37,7 +37,11 @@ async def ask_report(
     model: type[Report], module: str, arguments: Sequence[str], environment: Mapping[str, str], seconds: float
 ) -> Report:
     """Return what `python -m module` prints, validated. Raises NoAnswer."""
-    answer = await ask_child(module, arguments, environment, seconds)
+    return read_report(model, await ask_child(module, arguments, environment, seconds))
+
+
+def read_report(model: type[Report], answer: bytes) -> Report:
+    """Return the answer of a process, validated. Raises NoAnswer."""
     try:
         return model.model_validate_json(answer)
     except ValidationError as error:

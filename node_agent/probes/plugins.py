@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -35,9 +35,13 @@ class PluginAnswer(Closed):
 
 
 async def run_plugins(
-    directory: Path | None, environment: Mapping[str, str], seconds: float, gaps: Gaps
+    directory: Path | None,
+    environment: Mapping[str, str],
+    seconds: float,
+    gaps: Gaps,
+    launcher: Sequence[str] = (),
 ) -> list[PluginResult] | None:
-    """The result of each plugin, by name; None if no directory is set or it cannot be listed."""
+    """The result of each plugin, by name; None if no directory is set or it cannot be listed. `launcher` executes each."""
     if directory is None:
         return None
     try:
@@ -51,7 +55,7 @@ async def run_plugins(
 
     async def run(name: str) -> PluginResult:
         async with places:
-            return await run_plugin(directory / name, environment, seconds)
+            return await run_plugin(directory / name, environment, seconds, launcher)
 
     return list(await asyncio.gather(*(run(name) for name in names[:PLUGINS_MAX])))
 
@@ -60,11 +64,13 @@ def _names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if _NAME.match(path.name))
 
 
-async def run_plugin(path: Path, environment: Mapping[str, str], seconds: float) -> PluginResult:
+async def run_plugin(
+    path: Path, environment: Mapping[str, str], seconds: float, launcher: Sequence[str] = ()
+) -> PluginResult:
     """Run one plugin. Never raises for what it does."""
     try:
         _require_safe(path)
-        code, output = await run_bounded((str(path),), environment, seconds, OUTPUT_BYTES_MAX)
+        code, output = await run_bounded((*launcher, str(path)), environment, seconds, OUTPUT_BYTES_MAX)
         require_success(code)
         answer = PluginAnswer.model_validate_json(output)
     except NoAnswer as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from berth.process.bounded_models import BoundedModel
 
@@ -35,6 +35,9 @@ Truth = Annotated[bool, Field(strict=True)]
 Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 """RFC 3339 text; a number would be taken for seconds since 1970."""
 Seconds = Annotated[float, Field(strict=True, ge=0)]
+Features = Annotated[
+    list[Annotated[str, Field(max_length=32, pattern=r"^[a-z][a-z0-9_]*$")]], Field(max_length=32), FailFast()
+]
 
 
 class Closed(BaseModel):

@@ -56,7 +56,7 @@ class Named(Wire):
 Item = TypeVar("Item", bound="Named | GpuHealth")
 
 
-def _named_once(items: list[Item]) -> list[Item]:
+def named_once(items: list[Item]) -> list[Item]:
     """Two entries for one device would contradict each other."""
     if len({item.subject for item in items}) != len(items):
         raise ValueError("names one subject twice")
@@ -142,13 +142,13 @@ class HealthReport(Wire):
     """The whole node. `gaps` are bounded: the last one says that more were left out."""
 
     driver: Name
-    memory: Annotated[list[MemoryController], Field(max_length=CONTROLLERS_MAX), AfterValidator(_named_once)] | None = (
+    memory: Annotated[list[MemoryController], Field(max_length=CONTROLLERS_MAX), AfterValidator(named_once)] | None = (
         None
     )
-    disks: Annotated[list[DiskHealth], Field(max_length=DISKS_MAX), AfterValidator(_named_once)] | None = None
-    gpus: Annotated[list[GpuHealth], Field(max_length=GPUS_MAX), AfterValidator(_named_once)] | None = None
-    nics: Annotated[list[NicHealth], Field(max_length=NICS_MAX), AfterValidator(_named_once)] | None = None
-    plugins: Annotated[list[PluginResult], Field(max_length=PLUGINS_MAX), AfterValidator(_named_once)] | None = None
+    disks: Annotated[list[DiskHealth], Field(max_length=DISKS_MAX), AfterValidator(named_once)] | None = None
+    gpus: Annotated[list[GpuHealth], Field(max_length=GPUS_MAX), AfterValidator(named_once)] | None = None
+    nics: Annotated[list[NicHealth], Field(max_length=NICS_MAX), AfterValidator(named_once)] | None = None
+    plugins: Annotated[list[PluginResult], Field(max_length=PLUGINS_MAX), AfterValidator(named_once)] | None = None
     nvml_driver: Text | None = None
     gaps: Annotated[list[Gap], Field(max_length=GAPS_MAX)] = Field(default_factory=list)
 

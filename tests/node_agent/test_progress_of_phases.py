@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from node_agent import effects
+from node_agent.burn_in.bounds import Bounds
+from node_agent.burn_in.burn_in import BurnIn
 from node_agent.clock import ServerClock
 from node_agent.drivers.contract import Phase, Plan, Progress, ReleaseOrder
 from node_agent.drivers.noop import NoopDriver
@@ -102,8 +104,9 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
         proofs = WipeProofs(Journal(tmp_path / f"journal-{proven}", metrics))
         statements = StatementSigner(IdentityStore(tmp_path), ServerClock(), "noop")
         effects = Effects(
-            driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop")
-        )
+            driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop"),
+            BurnIn("noop", Bounds(tmp_path)), ServerClock(),
+        )  # fmt: skip
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 
     return asyncio.run(scene())
