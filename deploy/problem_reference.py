@@ -52,6 +52,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "wait until `guest.verb` is null, then send the request again with a new key",
     ),
     "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
+    "burn_in_required": (
+        "orchestrator/nodes/commands/quarantines.py",
+        "run `berth node burn-in NODE --slot N` and return the slot after it has passed, or return it with `without_burn_in`",
+    ),
+    "burn_in_unsupported": (
+        "orchestrator/nodes/commands/burn_ins.py",
+        "upgrade the node's agent, or return the slot with `without_burn_in`",
+    ),
     "attestation_required": (
         "orchestrator/nodes/store/attestation.py",
         "start the agent with BERTH_TPM_TCTI; after a change of the machine, have an operator forget the TPM",

@@ -53,6 +53,7 @@ begin
             ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('slot_quarantines',            'siu',   '',      '',      'siu',   '',      '',      '',      's',     's'),
+            ('node_burn_ins',               'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('node_health',                 'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_health_reports',         's',     '',      '',      'sid',   '',      '',      '',      's',     's'),
             ('node_orphans',                'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),

@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
+from orchestrator.nodes.burn_ins.rules import ReturnPolicy
 from orchestrator.nodes.probes.thresholds import Thresholds
 from orchestrator.operations.execution import Limits
 
@@ -108,7 +109,12 @@ class Settings(TemporalSettings):
     topologies_seconds: float = Field(30.0, gt=0, description="how often due and ended discoveries are looked up")
     probe_seconds: float = Field(3_600.0, ge=60, description="longest time between two health probes of a node")
     probes_seconds: float = Field(30.0, gt=0, description="how often due and ended health probes are looked up")
-    probe_history_max: int = Field(50, ge=1, le=1_000, description="health reports kept of each node")
+    probe_history_max: int = Field(50, ge=1, le=1_000, description="health reports and burn-ins kept of each node")
+    burn_in_seconds_max: float = Field(3_600.0, ge=60, le=86_400, description="how long a node has for one burn-in")
+    burn_in_return: ReturnPolicy = Field(
+        "person",
+        description="whether an operator returns slots after a burn-in that passed, or it returns them: `person`, `automatic`",
+    )
     probe_thresholds: dict[str, Thresholds] = Field(
         {}, max_length=100,
         description="JSON: thresholds of health that differ from the defaults, by the GPU model of the SKU; `*`: every model",

@@ -32,6 +32,7 @@ from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import faults, hardware, health, maintenance, quarantines, topologies
 from berth.cli.fleet import devices, faults, health, maintenance, quarantines, topologies
+from berth.cli.fleet import burn_ins, faults, health, maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -75,6 +76,8 @@ command(nodes.app, "destroy-orphan")(orphans.destroy)
 command(nodes.app, "topology")(topologies.show_topology)
 command(nodes.app, "approve")(topologies.approve)
 command(nodes.app, "health")(health.show_health)
+command(nodes.app, "burn-in")(burn_ins.burn_in)
+command(nodes.app, "burn-ins")(burn_ins.list_burn_ins)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

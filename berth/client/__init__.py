@@ -94,6 +94,7 @@ from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.health import HealthFault, HealthReport, NodeHealth
+from berth.client.health import BurnIn, BurnInRequired, BurnInUnsupported, HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
     EventStubbed,
@@ -187,6 +188,9 @@ __all__ = [
     "BalanceInsufficient",
     "BalanceOutOfBounds",
     "BerthError",
+    "BurnIn",
+    "BurnInRequired",
+    "BurnInUnsupported",
     "Call",
     "CertificatePending",
     "ClaimInTheWay",

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from berth.client.errors import Refused
 from berth.client.models import Answer, Waits
 
 
@@ -22,6 +23,35 @@ class HealthFault(Answer):
     count: int | None = None
 
 
+class BurnIn(Answer):
+    """A test of slots in quarantine; `outcome` None: it is open. `shared`: allocations were on other slots of the node."""
+
+    id: UUID
+    node_id: UUID
+    slots: list[int]
+    shared: bool | None = None
+    requested_at: datetime
+    requested_by: str
+    issued_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    failure: str | None = None
+    report: dict[str, Any] | None = None
+    waits: Waits | None = None
+
+
+class BurnInRequired(Refused):
+    """A slot that a fault of the hardware took out returns only after a burn-in that passed since."""
+
+    codes = ("burn_in_required",)
+
+
+class BurnInUnsupported(Refused):
+    """The node's agent is of a version that has no burn-in."""
+
+    codes = ("burn_in_unsupported",)
+
+
 class NodeHealth(Answer):
     """How the hardware of a node is, by its last health probe. `waits`: a probe is open."""
 
@@ -33,6 +63,7 @@ class NodeHealth(Answer):
     failure: str | None = None
     next_at: datetime
     waits: Waits | None = None
+    burn_in: BurnIn | None = None
 
 
 class HealthReport(Answer):

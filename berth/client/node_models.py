@@ -77,3 +77,5 @@ class Quarantine(Answer):
     returned_by: str | None = None
     note: str | None = None
     fault_report_id: UUID | None = None
+    last_fault_at: datetime | None = None
+    burn_in_id: UUID | None = None

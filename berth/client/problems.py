@@ -7,6 +7,7 @@ from typing import Any
 
 import berth.client.approvals
 import berth.client.hardware.faults
+import berth.client.health
 import berth.client.limit_errors
 import berth.client.log_errors
 import berth.client.maintenance

@@ -16,6 +16,7 @@ async def read_schema_revision(reading: Reading) -> str | None:
 
 
 REVISION_NEEDED = "0034"
+REVISION_NEEDED = "0035"
 """The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
 
 

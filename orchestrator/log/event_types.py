@@ -290,7 +290,12 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"node_id": ID, "slot": WHOLE, "reason": TEXT, "source": TEXT}, {"report_id": ID},
     ),
     EventType.NODE_SLOT_RETURNED: EventKind(
-        _O, "an operator returned a slot from quarantine", {"node_id": ID, "slot": WHOLE, "note": TEXT}
+        _O, "an operator, or a burn-in that passed, returned a slot from quarantine",
+        {"node_id": ID, "slot": WHOLE, "note": TEXT}, {"burn_in_id": ID},
+    ),
+    EventType.NODE_BURN_IN_ENDED: EventKind(
+        _O, "a burn-in of slots in quarantine has ended",
+        {"node_id": ID, "burn_in_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)},
     ),
     EventType.NODE_ORPHAN_FOUND: EventKind(
         _O, "a node runs a guest that the control plane does not know",

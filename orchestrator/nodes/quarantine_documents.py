@@ -23,4 +23,6 @@ def quarantine_document(quarantine: Quarantine) -> dict[str, Any]:
         "returned_by": quarantine.returned_by,
         "note": quarantine.note,
         "fault_report_id": None if quarantine.fault_report_id is None else str(quarantine.fault_report_id),
+        "last_fault_at": rfc3339(quarantine.last_fault_at),
+        "burn_in_id": None if quarantine.burn_in_id is None else str(quarantine.burn_in_id),
     }

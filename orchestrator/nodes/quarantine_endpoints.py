@@ -54,6 +54,9 @@ async def quarantine(node_id: UUID, slot_index: SlotIndex, body: QuarantineSlot,
 @router.post("/slots/{slot_index}/return", response_model=Quarantine)
 @requires(tenant=NO_TENANT, operator=FLEET)
 async def return_(node_id: UUID, slot_index: SlotIndex, body: ReturnSlot, write: AdminWrite) -> Response:
-    """Return a slot from quarantine into service."""
-    answer = await return_slot(write.context, write.operation(body), write.actor, node_id, slot_index, note=body.note)
+    """Return a slot from quarantine into service; after a fault of the hardware a burn-in must have passed."""
+    answer = await return_slot(
+        write.context, write.operation(body), write.actor, node_id, slot_index,
+        note=body.note, without_burn_in=body.without_burn_in,
+    )  # fmt: skip
     return answer_response(answer)

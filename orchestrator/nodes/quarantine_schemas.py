@@ -30,9 +30,10 @@ class QuarantineSlot(Request):
 
 
 class ReturnSlot(Request):
-    """What was done: on the record."""
+    """What was done: on the record. `without_burn_in`: although no burn-in has passed since the fault; `note` says why."""
 
     note: Sentence
+    without_burn_in: bool = False
 
 
 class Quarantine(BaseModel):
@@ -50,6 +51,12 @@ class Quarantine(BaseModel):
     returned_by: str | None
     note: str | None
     fault_report_id: UUID | None = Field(description="the report after which the slot was released")
+    last_fault_at: datetime | None = Field(
+        description="when a health probe last found another fault of the slot meanwhile"
+    )
+    burn_in_id: UUID | None = Field(
+        description="the burn-in after which the slot returned; null: it returned without one"
+    )
 
 
 class QuarantineQuery(PageQuery):

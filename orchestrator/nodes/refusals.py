@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
 from orchestrator.problems import Problem
+from orchestrator.times import rfc3339
 
 
 class DriverRefused(Problem):
@@ -29,6 +31,38 @@ class TopologyMisfit(Problem):
     """The topology found is not that of the node's slots."""
 
     status, code, title, business = 409, "topology_misfit", "Topology does not fit", True
+
+
+class BurnInRequired(Problem):
+    """A slot that a fault of the hardware took out returns only after a burn-in that passed since."""
+
+    status, code, title, business = 409, "burn_in_required", "Burn-in required", True
+
+    @classmethod
+    def of(cls, slot_index: int, source: str, since: datetime, failure: str | None) -> BurnInRequired:
+        """The refusal for a slot whose last fault was found then. `failure`: why the last burn-in did not pass."""
+        last = "" if failure is None else f" (the last one did not: {failure})"
+        remedy = f"run `berth node burn-in NODE --slot {slot_index}`, or return it with `without_burn_in` and say why in the note"
+        return cls(
+            f"no burn-in of slot {slot_index} has passed since {rfc3339(since)}{last}; {remedy}",
+            slot=slot_index,
+            source=source,
+        )
+
+
+class BurnInUnsupported(Problem):
+    """The node's agent is of a version that has no burn-in."""
+
+    status, code, title, business = 409, "burn_in_unsupported", "Burn-in not supported", True
+
+    @classmethod
+    def by(cls, version: str | None) -> BurnInUnsupported:
+        """The refusal for a node with an agent of this version."""
+        return cls(
+            f"the node's agent (version {version}) has no burn-in; upgrade it, or return the slot with `without_burn_in`"
+            " and a note that says why",
+            agent_version=version,
+        )
 
 
 class AttestationReason(StrEnum):

@@ -108,7 +108,7 @@ def test_a_slot_in_quarantine_already_stays_in_that_one_and_returns_as_any(datab
         await quarantine_slot(context, admin_operation(), ADMIN, node, 0, reason="XID 79", evidence=None)
         await release(context, seeded, mine)
         await clean_up(context, database_url, mine)
-        await return_slot(context, admin_operation(), ADMIN, node, 1, note="GPU replaced")
+        await return_slot(context, admin_operation(), ADMIN, node, 1, note="GPU replaced", without_burn_in=True)
         return (await states_of_slots(context, node))[:3]
 
     found = run_with(database_url, way)

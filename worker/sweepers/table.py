@@ -6,6 +6,7 @@ from functools import partial
 
 from orchestrator.audit.commands import chain_audit
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.nodes.commands.burn_ins import BurnInPolicy
 from orchestrator.nodes.commands.probes import ProbePolicy
 from orchestrator.operations.execution import Context
 from worker.consumers.dead_letter_retries import retry_dead_letters
@@ -13,6 +14,7 @@ from worker.settings import Settings
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
+from worker.sweepers.burn_ins import sweep_burn_ins
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
@@ -122,6 +124,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             partial(sweep_probes, context, _probe_policy(settings), batch),
             "health probes that are due or whose task has ended",
         ),
+        Sweeper(
+            "burn_ins",
+            every,
+            partial(sweep_burn_ins, context, _burn_in_policy(settings), batch),
+            "burn-ins that were requested or whose task has ended",
+        ),
         Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
         Sweeper(
             "health",
@@ -141,6 +149,10 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
 
 def _probe_policy(settings: Settings) -> ProbePolicy:
     return ProbePolicy(settings.probe_seconds, settings.probe_history_max, settings.probe_thresholds)
+
+
+def _burn_in_policy(settings: Settings) -> BurnInPolicy:
+    return BurnInPolicy(settings.burn_in_seconds_max, settings.probe_history_max, settings.burn_in_return)
 
 
 def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:

@@ -9,12 +9,22 @@ import typer
 from berth.cli.commands.nodes import Name
 from berth.cli.printing import Column, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session
+from berth.client import BurnIn
+
+
+def summary(burn_in: BurnIn) -> str:
+    """A burn-in in one line: its outcome or what it waits for, its slots, and why it did not pass."""
+    waits = burn_in.waits.for_ if burn_in.waits is not None else "?"
+    why = f": {burn_in.failure}" if burn_in.failure else ""
+    return f"{burn_in.outcome or f'open, waits for the {waits}'} (slots {', '.join(map(str, burn_in.slots))}){why}"
+
 
 SHOWN: list[Column] = [
     ("node", lambda h: h.node_id), ("reported at", lambda h: h.reported_at), ("faults", lambda h: len(h.faults)),
     ("slots with faults", lambda h: sorted({slot for fault in h.faults for slot in fault.slots}) or None),
     ("last failure", lambda h: h.failure), ("next", lambda h: h.next_at),
     ("waits for", lambda h: None if h.waits is None else h.waits.for_),
+    ("last burn-in", lambda h: None if h.burn_in is None else summary(h.burn_in)),
 ]  # fmt: skip
 LISTED: list[Column] = [
     ("id", lambda r: r.id), ("reported at", lambda r: r.reported_at), ("faults", lambda r: len(r.faults)),

@@ -22,6 +22,7 @@ SHOWN: list[Column] = [
     ("source", lambda q: q.source), ("reason", lambda q: q.reason),
     ("evidence", lambda q: q.evidence), ("since", lambda q: q.quarantined_at), ("by", lambda q: q.quarantined_by),
     ("returned", lambda q: q.returned_at), ("returned by", lambda q: q.returned_by), ("note", lambda q: q.note),
+    ("burn-in", lambda q: q.burn_in_id),
 ]  # fmt: skip
 
 Slot = Annotated[int, typer.Argument(help="index of the slot within the node", min=0)]
@@ -51,10 +52,15 @@ def return_slot(
     node: Name,
     slot: Slot,
     note: Annotated[str, typer.Option(help="what was done, stored in the audit log")],
+    without_burn_in: Annotated[
+        bool, typer.Option("--without-burn-in", help="although none has passed since its fault; the note says why")
+    ] = False,
 ) -> None:
-    """Return a slot from quarantine into service."""
+    """Return a slot from quarantine into service; after a fault of the hardware a burn-in must have passed."""
     with session.client() as client:
-        show_one(session, client.return_slot(client.get_node(node).id, slot, note=note), SHOWN)
+        node_id = client.get_node(node).id
+        returned = client.return_slot(node_id, slot, note=note, without_burn_in=without_burn_in or None)
+        show_one(session, returned, SHOWN)
 
 
 def list_quarantines(

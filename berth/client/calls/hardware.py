@@ -1,4 +1,5 @@
 """The hardware of nodes and guests: topologies, health, quarantines of slots, virtual devices, one function per path
+"""The hardware of nodes: topologies, health, burn-ins, and quarantines of slots, one function per path
 (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from uuid import UUID
 from berth.client.calls.call import Call, read, read_page, write
 from berth.client.hardware.devices import AllocationDevices
 from berth.client.health import HealthReport, NodeHealth
+from berth.client.health import BurnIn, HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Node, Quarantine
 from berth.client.topologies import NodeTopology
@@ -76,6 +78,30 @@ def quarantine_slot(
     return write("POST", path, Quarantine, {"reason": reason, "evidence": evidence}, idempotency_key)
 
 
-def return_slot(node_id: UUID, slot_index: int, *, note: str, idempotency_key: str | None = None) -> Call[Quarantine]:
-    """Return a slot into service. Raises `NotFound`, and `InvalidState` if it is not in quarantine."""
-    return write("POST", f"{NODES}/{node_id}/slots/{slot_index}/return", Quarantine, {"note": note}, idempotency_key)
+def return_slot(
+    node_id: UUID,
+    slot_index: int,
+    *,
+    note: str,
+    without_burn_in: bool | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Quarantine]:
+    """Return a slot into service; `without_burn_in`: although none has passed since its last fault, for the reason in `note`.
+
+    Raises `NotFound`, `InvalidState` if it is not in quarantine or is under test, and `BurnInRequired`.
+    """
+    path = f"{NODES}/{node_id}/slots/{slot_index}/return"
+    return write("POST", path, Quarantine, {"note": note, "without_burn_in": without_burn_in}, idempotency_key)
+
+
+def request_burn_in(node_id: UUID, *, slot: int | None = None, idempotency_key: str | None = None) -> Call[BurnIn]:
+    """Test a slot in quarantine, or every one of the node without an allocation; an open one is the answer.
+
+    Raises `NotFound`, `InvalidState`, `BurnInUnsupported`.
+    """
+    return write("POST", f"{NODES}/{node_id}/burn-in", BurnIn, {"slot": slot}, idempotency_key)
+
+
+def list_burn_ins(node_id: UUID, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[BurnIn]]:
+    """The burn-ins of a node that are kept, newest first. Raises `NotFound`."""
+    return read_page(f"{NODES}/{node_id}/burn-ins", BurnIn, limit=limit, cursor=cursor)

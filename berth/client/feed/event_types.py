@@ -37,6 +37,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.fault_reported",
     "node.slot_quarantined",
     "node.slot_returned",
+    "node.burn_in_ended",
     "node.orphan_found",
     "node.orphan_adopted",
     "node.orphan_destroyed",

@@ -1,4 +1,5 @@
 """Methods of the asynchronous client about hardware: topologies, health, quarantines, faults, serial numbers."""
+"""Methods of the asynchronous client about hardware: topologies, health, burn-ins, quarantines, faults."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ class HardwareMethods:
     iterate_quarantines = each(hardware.list_quarantines)
     quarantine_slot = now(hardware.quarantine_slot)
     return_slot = now(hardware.return_slot)
+    request_burn_in = now(hardware.request_burn_in)
+    list_burn_ins = now(hardware.list_burn_ins)
+    iterate_burn_ins = each(hardware.list_burn_ins)
     get_node_topology = now(hardware.get_node_topology)
     approve_node = now(hardware.approve_node)
     update_node = now(hardware.update_node)

@@ -64,6 +64,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/approve": "node.approve",
     "PUT /api/v1/admin/nodes/{node_id}/attestation": "node.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
+    "POST /api/v1/admin/nodes/{node_id}/burn-in": "node.burn_in",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/return": "node.slot_return",
     "POST /api/v1/admin/repairs": "repair.open",

@@ -25,6 +25,7 @@ from orchestrator.nodes.probes.rules import (
     Fault,
     Machine,
     faulty_slots,
+    fresh_faults,
     judge,
     reason_for,
     still_accepted,
@@ -108,6 +109,8 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedProbe, policy: Probe
     faults = judge(report, _previous(known), accepted, limits, machine)
     await probes.record_report(tx, node_id, report.canonical(), faults, accepted, policy.history_max)
     await _note(tx, node_id, faults, known)
+    if fresh := faulty_slots(fresh_faults(faults, known.faults)):
+        await quarantines.note_faults(tx, node_id, fresh)
     taken = await _quarantine(tx, node_id, faults, ended.issued_at)
     if taken:
         return Taken.QUARANTINED

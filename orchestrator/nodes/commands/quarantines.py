@@ -9,14 +9,17 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
+from orchestrator.nodes.burn_ins.rules import SOURCES
 from orchestrator.nodes.quarantine_documents import quarantine_document
+from orchestrator.nodes.refusals import BurnInRequired
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import nodes, probes
+from orchestrator.nodes.store import burn_ins, nodes, probes
 from orchestrator.nodes.store import quarantines as store
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.tenants.principals import Actor
+from orchestrator.times import rfc3339
 
 
 async def quarantine_slot(
@@ -51,27 +54,55 @@ async def quarantine_slot(
 
 
 async def return_slot(
-    context: Context, operation: Operation, actor: Actor, node_id: UUID, slot_index: int, *, note: str
+    context: Context,
+    operation: Operation,
+    actor: Actor,
+    node_id: UUID,
+    slot_index: int,
+    *,
+    note: str,
+    without_burn_in: bool = False,
 ) -> Answer:
     """200 with the quarantine, ended: the slot is in service again unless an orphan or a drift keeps it out.
 
     The next probe is due at once; counters of the slot are a fault again by what exceeds their present value.
 
-    Refusals: `NotFound` for an unknown node or slot, `InvalidState` if the slot is not in quarantine.
+    Refusals: `NotFound` for an unknown node or slot, `InvalidState` if the slot is not in quarantine or is under test,
+    `BurnInRequired` after a fault of the hardware, unless `without_burn_in`.
     """
 
     async def effect(tx: Transaction) -> Done:
         unit = await _lock(tx, node_id, slot_index)
-        if await store.read_open_quarantine(tx, unit) is None:
+        found = await store.read_open_quarantine(tx, unit)
+        if found is None:
             raise InvalidState(f"slot {slot_index} is not in quarantine", state="in_service")
-        await probes.accept_counts(tx, node_id, slot_index)
-        ended = await store.end_quarantine(tx, node_id, unit, note=note, by=f"{actor.kind.value}:{actor.id}")
-        said = {"slot": slot_index, "note": note}
+        burn_in_id = await _permission(tx, found, without_burn_in=without_burn_in)
+        await probes.accept_counts(tx, node_id, [slot_index])
+        (ended,) = await store.end_quarantines(
+            tx, node_id, [unit], note=note, by=f"{actor.kind.value}:{actor.id}", burn_in_id=burn_in_id
+        )
+        said = {"slot": slot_index, "note": note} | ({} if burn_in_id is None else {"burn_in_id": str(burn_in_id)})
         await _announce(tx, EventType.NODE_SLOT_RETURNED, node_id, said, operation)
+        said |= {"without_burn_in": True} if without_burn_in else {}
         await audit.record(tx, actor, "node.slot_return", f"nodes/{node_id}", said, operation.request_id)
         return Done(200, quarantine_document(ended), ended.id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def _permission(tx: Transaction, found: store.Quarantine, *, without_burn_in: bool) -> UUID | None:
+    """The burn-in after which the slot may return; None if it needs none, or an operator decides without one.
+
+    Raises `InvalidState`, `BurnInRequired`.
+    """
+    since = max(found.quarantined_at, found.last_fault_at or found.quarantined_at)
+    standing = await burn_ins.read_standing(tx, found.node_id, found.slot_index, since)
+    if standing.testing_until is not None:
+        until = rfc3339(standing.testing_until)
+        raise InvalidState(f"slot {found.slot_index} is under test until {until} at the latest", state="burn_in")
+    if standing.passed is None and found.source in SOURCES and not without_burn_in:
+        raise BurnInRequired.of(found.slot_index, found.source, since, standing.failure)
+    return standing.passed
 
 
 async def _lock(tx: Transaction, node_id: UUID, slot_index: int) -> int:

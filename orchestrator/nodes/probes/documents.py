@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.nodes.burn_ins.documents import burn_in_document
+from orchestrator.nodes.store.burn_ins import BurnIn
 from orchestrator.nodes.store.probes import NodeHealth, StoredReport
 from orchestrator.times import rfc3339, wait_document
 
 
-def health_document(known: NodeHealth) -> dict[str, Any]:
-    """The JSON of a node's health."""
+def health_document(known: NodeHealth, burn_in: BurnIn | None) -> dict[str, Any]:
+    """The JSON of a node's health, with its last burn-in."""
     return {
         "node_id": str(known.node_id),
         "report": known.report,
@@ -19,6 +21,7 @@ def health_document(known: NodeHealth) -> dict[str, Any]:
         "failure": known.failure,
         "next_at": rfc3339(known.next_at),
         "waits": wait_document(known.waits_for, known.waits_since, known.waits_until),
+        "burn_in": None if burn_in is None else burn_in_document(burn_in),
     }
 
 

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/nodes/{node_id}", tags=["admin: nodes"], responses=P
 @requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
 async def find(node_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
     """How the hardware of the node is by its last health probe, and what of it is a fault."""
-    return json_response(health_document(await queries.find_health(parts.context.database, node_id)))
+    return json_response(health_document(*await queries.find_health(parts.context.database, node_id)))
 
 
 @router.get("/health/reports", response_model=Page[StoredHealthReport])

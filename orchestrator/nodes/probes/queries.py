@@ -5,20 +5,22 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.database.transactions import Database
-from orchestrator.nodes.store import nodes, probes
+from orchestrator.nodes.store import burn_ins, nodes, probes
+from orchestrator.nodes.store.burn_ins import BurnIn
 from orchestrator.nodes.store.probes import NodeHealth, StoredReport
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 
 
-async def find_health(database: Database, node_id: UUID) -> NodeHealth:
-    """A node's health. Raises `NotFound` if there is no such node, or no probe was issued to it yet."""
+async def find_health(database: Database, node_id: UUID) -> tuple[NodeHealth, BurnIn | None]:
+    """A node's health, and its last burn-in. Raises `NotFound` if there is no such node, or no probe was issued to it yet."""
     async with database.reading() as reading:
         node = await nodes.read_node(reading, node_id)
         known = await probes.read_health(reading, node_id)
+        last = await burn_ins.list_burn_ins(reading, node_id, before=None, limit=1)
     if known is None:
         raise NotFound(f"no health probe was issued to node {node.name} yet")
-    return known
+    return known, last[0] if last else None
 
 
 async def list_health_reports(

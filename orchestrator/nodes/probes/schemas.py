@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from node_agent.wire.health import HealthReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.types.numbers import Count
+from orchestrator.nodes.burn_ins.schemas import BurnIn
 from orchestrator.nodes.probes.rules import Cause
 
 
@@ -35,6 +36,7 @@ class NodeHealth(BaseModel):
     failure: str | None = Field(description="Why the last probe failed; null: it did not")
     next_at: datetime = Field(description="When the next probe is due")
     waits: Waits | None
+    burn_in: BurnIn | None = Field(description="The last burn-in that is kept")
 
 
 class StoredHealthReport(BaseModel):

@@ -132,7 +132,8 @@ order by s.slot_index
 _ACCEPT = """
 update node_health set next_at = clock_timestamp(), accepted = accepted || coalesce((
     select jsonb_object_agg((f ->> 'cause') || ':' || (f ->> 'subject'), f -> 'count') from jsonb_array_elements(faults) f
-    where f -> 'slots' @> to_jsonb(cast(:slot_index as integer)) and jsonb_typeof(f -> 'count') = 'number'), '{}')
+    where exists (select from unnest(cast(:slots as integer[])) slot where f -> 'slots' @> to_jsonb(slot))
+      and jsonb_typeof(f -> 'count') = 'number'), '{}')
 where node_id = :id
 """
 _READ = select(*(node_health.c[name] for name in NodeHealth.__slots__))
@@ -218,9 +219,9 @@ async def find_sound_slots(
     return [(row.slot_index, row.unit) for row in rows]
 
 
-async def accept_counts(tx: Transaction, node_id: UUID, slot_index: int) -> None:
-    """The slot returns: its counters are no fault any more as far as they have come, and the next probe is due."""
-    await tx.execute(_ACCEPT, {"id": node_id, "slot_index": slot_index})
+async def accept_counts(tx: Transaction, node_id: UUID, slots: Sequence[int]) -> None:
+    """The slots return: their counters are no fault any more as far as they have come, and the next probe is due."""
+    await tx.execute(_ACCEPT, {"id": node_id, "slots": list(slots)})
 
 
 async def read_health(reading: Reading, node_id: UUID) -> NodeHealth | None:

@@ -17,7 +17,7 @@ Source = Literal["operator", "probe"]
 _UNIT = "select unit from slots where node_id = :node_id and slot_index = :slot_index"
 _OPEN = """
 select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
-       fault_report_id
+       fault_report_id, last_fault_at, burn_in_id
 from slot_quarantines where unit = :unit and returned_at is null
 """
 _BEGIN = """
@@ -26,17 +26,21 @@ select :node_id, slot_index, unit, reason, evidence, :by, :source
 from jsonb_to_recordset(cast(:begun as jsonb)) as (slot_index smallint, unit bigint, reason text, evidence text)
 order by slot_index
 returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
-       fault_report_id
+       fault_report_id, last_fault_at, burn_in_id
 """
 _END = """
-update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, note = :note
-where unit = :unit and returned_at is null
+update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, note = :note, burn_in_id = :burn_in_id
+where unit = any (:units) and returned_at is null
 returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
-       fault_report_id
+       fault_report_id, last_fault_at, burn_in_id
+"""
+_NOTE_FAULTS = """
+update slot_quarantines set last_fault_at = clock_timestamp()
+where node_id = :node_id and returned_at is null and slot_index = any (:slots)
 """
 _LIST = """
 select id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
-       fault_report_id
+       fault_report_id, last_fault_at, burn_in_id
 from slot_quarantines where node_id = :node_id and (:every or returned_at is null) and id > :after order by id limit :limit
 """
 
@@ -57,6 +61,8 @@ class Quarantine:
     note: str | None
     source: str
     fault_report_id: UUID | None
+    last_fault_at: datetime | None
+    burn_in_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +97,22 @@ async def begin_quarantines(
     return [Quarantine(**row._mapping) for row in rows]
 
 
-async def end_quarantine(tx: Transaction, node_id: UUID, unit: int, *, note: str, by: str) -> Quarantine:
-    """Return the slot, unless an orphan or a drift keeps it out.
+async def note_faults(tx: Transaction, node_id: UUID, slots: Sequence[int]) -> None:
+    """Other faults were found now of slots of a locked node: those in quarantine return after a later burn-in."""
+    await tx.execute(_NOTE_FAULTS, {"node_id": node_id, "slots": list(slots)})
 
-    The caller holds the node's lock and found the open quarantine.
+
+async def end_quarantines(
+    tx: Transaction, node_id: UUID, units: Sequence[int], *, note: str, by: str, burn_in_id: UUID | None
+) -> list[Quarantine]:
+    """Return these slots, unless an orphan or a drift keeps one out. `burn_in_id`: the burn-in that permits it.
+
+    The caller holds the node's lock and found the open quarantine of each.
     """
-    row = (await tx.execute(_END, {"unit": unit, "note": note, "by": by})).one()
+    values = {"units": list(units), "note": note, "by": by, "burn_in_id": burn_in_id}
+    rows = (await tx.execute(_END, values)).all()
     await keep_slots(tx, node_id)
-    return Quarantine(**row._mapping)
+    return [Quarantine(**row._mapping) for row in rows]
 
 
 async def list_quarantines(

@@ -91,7 +91,7 @@ with before as (
            :allowed and coalesce(p.driver = :driver, true) as accepted
     from nodes n join pools p on p.id = n.pool_id where n.id = :node_id for no key update of n
 )
-update nodes n set driver = :driver, agent_version = :agent_version,
+update nodes n set driver = :driver, agent_version = :agent_version, agent_features = :features,
     key_set_serial = :key_set_serial, key_set_refusal = :key_set_refusal,
     agent_run = coalesce(cast(:agent_run as uuid), n.agent_run),
     last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
@@ -130,6 +130,7 @@ async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *
         "allocations": json.dumps([str(allocation) for allocation in heartbeat.allocations]),
         "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
         "allowed": is_real or sandbox_allowed, "agent_run": heartbeat.agent_run,
+        "features": heartbeat.features,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()
     if row.accepted and is_real and row.pool_driver is None:

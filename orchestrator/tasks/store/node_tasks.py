@@ -1,9 +1,11 @@
-"""SQL of tasks about a node as such: discovery and health probes. They concern no allocation."""
+"""SQL of tasks about a node as such: discovery, health probes and burn-ins. They concern no allocation."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
+
+from pydantic import BaseModel
 
 from node_agent.protocol import TaskBody, TaskType
 from orchestrator.database.transactions import Transaction
@@ -27,6 +29,7 @@ async def issue_node_task(
     clock: datetime,
     seconds_max: float,
     previous_task: UUID | None,
+    parameters: BaseModel | None = None,
 ) -> TaskBody:
     """Sign and queue a task that the node has `seconds_max` for, and delete the one before it, which has ended.
 
@@ -34,7 +37,8 @@ async def issue_node_task(
     """
     fence: int = (await tx.execute("select nextval('fences')")).scalar_one()
     body = TaskBody(
-        task_id=uuid4(), type=task_type, node_id=node_id, node_epoch=epoch, allocation_id=None, fence=fence, parameters={},
+        task_id=uuid4(), type=task_type, node_id=node_id, node_epoch=epoch, allocation_id=None, fence=fence,
+        parameters={} if parameters is None else parameters.model_dump(mode="json"),
         not_before=clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
         expires_at=clock + timedelta(seconds=seconds_max), key_id=signer.key_id,
     )  # fmt: skip

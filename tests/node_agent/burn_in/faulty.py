@@ -53,7 +53,7 @@ class Aliasing:
 
 
 class Corrupted(Scratch):
-    """A file of which one bit changes between write and read."""
+    """A file in which one bit changes between write and read."""
 
     def sync(self) -> None:
         byte = os.pread(self.descriptor, 1, 1_500_000)

@@ -1,0 +1,1 @@
+"""Burn-ins: which slots are tested, which report is a pass, and which slots return after one."""

@@ -1,0 +1,1 @@
+"""Burn-ins: requested, issued, concluded, and the returns that they permit."""
