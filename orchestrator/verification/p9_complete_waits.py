@@ -55,6 +55,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'approval ' || id, state, waits_since, waits_until from approvals
     union all select 'fault report ' || id, waits_for, waits_since, waits_until from fault_reports
     union all select 'maintenance window ' || id, state, waits_since, waits_until from maintenance_windows
+    union all select 'burn-in ' || id, 'open', waits_since, waits_until from node_burn_ins where ended_at is null
     union all select 'allocation ' || id, health, health_since, health_until from allocations where state = 'active'
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
 ) waiting where not isfinite(waits_until)
@@ -80,6 +81,8 @@ with waiting as (
     select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
     where waits_until is not null
     union all
+    select 'burn-in ' || id, 'open', waits_for, waits_until from node_burn_ins where ended_at is null
+    union all
     select 'allocation ' || id, health, health_cause, health_until from allocations
     where state = 'active' and health_until is not null
     union all
@@ -99,6 +102,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from approvals where state = 'pending'")
     verdict.count(connection, "select count(*) from maintenance_windows where waits_until is not null")
     verdict.count(connection, "select count(*) from allocations where state = 'active' and health is not null")
+    verdict.count(connection, "select count(*) from node_burn_ins where ended_at is null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")

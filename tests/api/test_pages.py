@@ -52,6 +52,9 @@ with quarantine as (
 ), report as (
     insert into node_health_reports (node_id, reported_at, report, faults)
     values (%(node)s, clock_timestamp(), '{"driver": "sandbox"}', '[]')
+), burn_in as (
+    insert into node_burn_ins (node_id, slots, requested_by, ended_at, outcome)
+    values (%(node)s, '{1}', 'admin:a', clock_timestamp(), 'failed')
 ), fault as (
     insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)
     values (%(tenant)s, uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')

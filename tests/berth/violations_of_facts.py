@@ -8,6 +8,10 @@ _APPROVAL = (
     "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_for, waits_since,"
     " waits_until) values ('allocation.force_cleanup', {stuck}, uuidv7(), 'admin', false, "
 )
+_BURN_IN = (
+    "insert into node_burn_ins (node_id, slots, requested_by, waits_for, waits_since, waits_until)"
+    " select (select node_id from slots limit 1), array[0]::smallint[], 'admin:a', 'node', clock_timestamp(), "
+)
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
 DEGRADED = (
     "update allocations set health = 'degraded', health_cause = 'guest_down', health_since = clock_timestamp(),"
@@ -35,6 +39,11 @@ FACTS = [
         "a drift that no difference names", "claims", "are not those of its differences",
         _DRIFT + "jsonb_build_array();" + _OUT,
     ),
+    planted(
+        "a burn-in that does not end", "P9", "(open) waits for node and is overdue",
+        _BURN_IN + "clock_timestamp() - interval '1 day'",
+    ),
+    planted("a burn-in without a deadline", "P9", "(open) waits since", _BURN_IN + "'infinity'"),
     planted(
         "an approval that waits for nothing", "P9", "is pending and waits for nothing",
         _FREE + _APPROVAL + "null, clock_timestamp(), clock_timestamp() + interval '1 day')",

@@ -89,6 +89,8 @@ REMOTE: dict[str, list[str]] = {
     "node quarantine": ["n", "0", "--reason", "x"],
     "node quarantines": ["n"],
     "node return": ["n", "0", "--note", "x"],
+    "node burn-in": ["n"],
+    "node burn-ins": ["n"],
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
     "alloc faults": [],
     "alloc fault": [ID],

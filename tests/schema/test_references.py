@@ -17,6 +17,7 @@ FOREIGN_KEYS = {
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
     "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),
     "maintenance_units_window_id_fkey": ("maintenance_units", "maintenance_windows"),
+    "node_burn_ins_node_id_fkey": ("node_burn_ins", "nodes"),
     "node_health_node_id_fkey": ("node_health", "nodes"),
     "node_health_reports_node_id_fkey": ("node_health_reports", "nodes"),
     "node_topologies_node_id_fkey": ("node_topologies", "nodes"),

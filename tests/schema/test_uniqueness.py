@@ -44,6 +44,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "hardware_repairs_pkey": ("hardware_repairs", ("id",)),
     "one_repair": ("hardware_repairs", ("serial",)),
     "slot_quarantines_pkey": ("slot_quarantines", ("id",)),
+    "one_burn_in": ("node_burn_ins", ("node_id",)),
     "one_quarantine": ("slot_quarantines", ("unit",)),
     "node_orphans_pkey": ("node_orphans", ("id",)),
     "one_successor": ("node_certificates", ("predecessor",)),
@@ -101,6 +102,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "log_truncation_pkey": ("log_truncation", ("one",)),
     "metering_intervals_pkey": ("metering_intervals", ("allocation_id",)),
     "node_certificates_pkey": ("node_certificates", ("serial",)),
+    "node_burn_ins_pkey": ("node_burn_ins", ("id",)),
     "node_health_pkey": ("node_health", ("node_id",)),
     "node_health_reports_pkey": ("node_health_reports", ("id",)),
     "node_topologies_pkey": ("node_topologies", ("node_id",)),
@@ -141,12 +143,14 @@ ROWS: dict[str, tuple[Row, Row]] = {
 }
 
 _NOT_WAITING: Row = {"state": "expired", "ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
+_BURNED_IN: Row = {"ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
 # Outside the predicate of a partial index: the changes to the first and to the second row, which then pass side by side.
 OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
     "timeline_transition_once": [
         ({}, {"id": 2, "kind": "note", "to_state": None}), ({}, {"id": 2, "kind": "progress", "to_state": None}),
     ],
     "one_orphan": [(ORPHAN_STATES["destroyed"], {"id": OTHER})],
+    "one_burn_in": [({**_BURNED_IN, "outcome": "failed"}, {"id": OTHER})],
     "one_quarantine": [({"returned_at": NOW, "returned_by": "b", "note": "n"}, {"id": OTHER})],
     "one_repair": [({"closed_at": NOW, "closed_by": "b", "result": "r"}, {"id": OTHER})],
     "one_pending_approval": [(_NOT_WAITING, {"id": OTHER})],

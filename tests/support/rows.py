@@ -119,6 +119,10 @@ FIRST: dict[str, Row] = {
     "node_health_reports": {
         "id": number(19), "node_id": NODE, "reported_at": NOW, "report": "{}", "faults": "[]",
     },
+    "node_burn_ins": {
+        "id": number(20), "node_id": NODE, "slots": [0], "requested_by": "admin:a", "waits_for": "worker", "waits_since": NOW,
+        "waits_until": LATER,
+    },
     "node_tpms": {"node_id": NODE},
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
@@ -189,6 +193,7 @@ SECOND: dict[str, Row] = {
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},
     "attestation_challenges": {"node_id": OTHER},
     "node_health_reports": {"id": OTHER},
+    "node_burn_ins": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},

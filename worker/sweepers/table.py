@@ -111,6 +111,28 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             reconciler.run,
             "differences between nodes' inventories and claims",
         ),
+        *_hardware_sweepers(context, settings),
+        Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
+        Sweeper(
+            "health",
+            every,
+            partial(sweep_health, context, batch),
+            "allocations of offline nodes, and unhealthy ones past the deadline of their health",
+        ),
+        Sweeper(
+            "fault_reports",
+            every,
+            partial(sweep_faults, context, settings.fault_retention_seconds, batch),
+            "replacements of faulty allocations that have ended, and fault reports past their retention",
+        ),
+        Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
+    ]
+
+
+def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers that issue and conclude tasks about nodes as such."""
+    every, batch = settings.sweep_seconds, settings.sweep_batch_max
+    return [
         Sweeper(
             "topologies",
             # Its queries read every node: 0.1 s at 50,000 of them, and no discovery is urgent.
@@ -130,20 +152,6 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             partial(sweep_burn_ins, context, _burn_in_policy(settings), batch),
             "burn-ins that were requested or whose task has ended",
         ),
-        Sweeper("offline_nodes", every, mark_offline, "nodes that stopped sending heartbeats"),
-        Sweeper(
-            "health",
-            every,
-            partial(sweep_health, context, batch),
-            "allocations of offline nodes, and unhealthy ones past the deadline of their health",
-        ),
-        Sweeper(
-            "fault_reports",
-            every,
-            partial(sweep_faults, context, settings.fault_retention_seconds, batch),
-            "replacements of faulty allocations that have ended, and fault reports past their retention",
-        ),
-        Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
     ]
 
 

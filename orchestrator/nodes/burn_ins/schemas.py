@@ -8,8 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from node_agent.wire.burn_in import BurnInReport
-from orchestrator.catalogue.schemas import SLOTS_MAX
+from node_agent.wire.burn_in import SLOTS_MAX, BurnInReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import Request
 from orchestrator.http.types.numbers import Count

@@ -190,7 +190,7 @@ async def _end(
 
 
 async def _return_slots(tx: Transaction, node_id: UUID, known: OpenBurnIn) -> list[dict[str, Any]]:
-    """Return the slots that it tested; the payload of each one's event."""
+    """Return the slots that it tested; the payloads of the events."""
     assert known.issued_at is not None, "a burn-in that passed was issued"
     found = await store.find_returnable(tx, node_id, known.slots, known.issued_at)
     if not found:

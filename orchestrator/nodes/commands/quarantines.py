@@ -73,10 +73,10 @@ async def return_slot(
 
     async def effect(tx: Transaction) -> Done:
         unit = await _lock(tx, node_id, slot_index)
-        found = await store.read_open_quarantine(tx, unit)
-        if found is None:
+        quarantine = await store.read_open_quarantine(tx, unit)
+        if quarantine is None:
             raise InvalidState(f"slot {slot_index} is not in quarantine", state="in_service")
-        burn_in_id = await _permission(tx, found, without_burn_in=without_burn_in)
+        burn_in_id = await _permission(tx, quarantine, without_burn_in=without_burn_in)
         await probes.accept_counts(tx, node_id, [slot_index])
         (ended,) = await store.end_quarantines(
             tx, node_id, [unit], note=note, by=f"{actor.kind.value}:{actor.id}", burn_in_id=burn_in_id
