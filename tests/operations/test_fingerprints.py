@@ -66,6 +66,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("AdoptOrphan", WHY, "66e3cabea70efb7d"),
     ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
     ("QuarantineSlot", WHY, "66e3cabea70efb7d"),
+    ("RequestBurnIn", {"slot": 3}, "765328a5606cb8f2"),
     ("ReportFault", {"symptom": "slow", "evidence": "e"}, "c87ae35d203c1a47"),
     ("OpenRepair", {"serial": "S-0001", "reason": "r"}, "34354ddcede85eb9"),
     ("CloseRepair", {"result": "r"}, "c3aaa83d2000c25e"),
