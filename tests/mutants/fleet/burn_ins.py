@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a core whose process ended passes", _CPU, "    code = _UNTESTED\n", "    code = _RIGHT\n",
-        f"{_OF_WHOLE}::test_a_seeded_fault_is_found_and_the_other_parts_are_tested", "agent",
+        f"{_OF_PARTS}::test_a_core_whose_process_ends_is_not_tested", "agent",
     ),
     _mutant(
         "a test survives its agent", _TETHER, "    if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,15 @@ def test_one_core_that_errs_is_named() -> None:
     assert found.evidence == f"1 of {len(ALLOWED)} cores computed another result: {max(ALLOWED)}"
 
 
-def test_a_core_whose_process_ends_is_not_tested() -> None:
-    found = run_cpu_test(0.05, shared=False, computation=lambda: os._exit(7))
+def ends() -> str:
+    os._exit(7)
+
+
+def fails() -> str:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("computation", [ends, fails])
+def test_a_core_whose_process_ends_is_not_tested(computation: Callable[[], str]) -> None:
+    found = run_cpu_test(0.05, shared=False, computation=computation)
     assert (found.verdict, found.cores_tested) == ("unknown", 0)
