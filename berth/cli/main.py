@@ -30,9 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import faults, hardware, health, maintenance, quarantines, topologies
-from berth.cli.fleet import devices, faults, health, maintenance, quarantines, topologies
-from berth.cli.fleet import burn_ins, faults, health, maintenance, quarantines, topologies
+from berth.cli.fleet import burn_ins, devices, faults, hardware, health, maintenance, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 

@@ -93,7 +93,6 @@ from berth.client.feed.events import Event
 from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
-from berth.client.health import HealthFault, HealthReport, NodeHealth
 from berth.client.health import BurnIn, BurnInRequired, BurnInUnsupported, HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
@@ -209,10 +208,10 @@ __all__ = [
     "FaultReport",
     "FaultReportsOpen",
     "Forbidden",
+    "GuestDevice",
     "Hardware",
     "HardwareEntry",
     "HardwarePlace",
-    "GuestDevice",
     "HeadTooLarge",
     "HealthFault",
     "HealthReport",

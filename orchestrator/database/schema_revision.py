@@ -15,7 +15,6 @@ async def read_schema_revision(reading: Reading) -> str | None:
     return revision
 
 
-REVISION_NEEDED = "0034"
 REVISION_NEEDED = "0035"
 """The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
 

@@ -26,8 +26,8 @@ from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints, quarantine_endpoints
 from orchestrator.nodes import endpoints as nodes
-from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.burn_ins import endpoints as burn_ins
+from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
 from orchestrator.nodes.topology import endpoints as topologies
 from orchestrator.notifications import endpoints as notifications

@@ -25,15 +25,12 @@ from tests.mutants import (
     worker,
 )
 from tests.mutants.fleet import (
+    burn_ins,
+    devices,
     discovery,
     faults,
     guests,
     hardware,
-    devices,
-    burn_ins,
-    discovery,
-    faults,
-    guests,
     health,
     hosts,
     maintenance,

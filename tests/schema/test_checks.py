@@ -7,17 +7,21 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.schema import checks_of_allocations, checks_of_faults, checks_of_hardware, checks_of_platform
-from tests.schema import checks_of_allocations, checks_of_burn_ins, checks_of_faults, checks_of_platform
+from tests.schema import (
+    checks_of_allocations,
+    checks_of_burn_ins,
+    checks_of_faults,
+    checks_of_hardware,
+    checks_of_platform,
+)
 from tests.schema.catalog import check_constraints
 from tests.support.rows import insert
 
 CHECKS = {
-    **checks_of_allocations.CHECKS, **checks_of_platform.CHECKS, **checks_of_faults.CHECKS, **checks_of_hardware.CHECKS,
-}  # fmt: skip
     **checks_of_allocations.CHECKS,
     **checks_of_platform.CHECKS,
     **checks_of_faults.CHECKS,
+    **checks_of_hardware.CHECKS,
     **checks_of_burn_ins.CHECKS,
 }
 

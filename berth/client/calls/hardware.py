@@ -1,5 +1,4 @@
-"""The hardware of nodes and guests: topologies, health, quarantines of slots, virtual devices, one function per path
-"""The hardware of nodes: topologies, health, burn-ins, and quarantines of slots, one function per path
+"""The hardware of nodes and guests: topologies, health, burn-ins, quarantines of slots, virtual devices, one function per path
 (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
 from berth.client.hardware.devices import AllocationDevices
-from berth.client.health import HealthReport, NodeHealth
 from berth.client.health import BurnIn, HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Node, Quarantine

@@ -1,5 +1,4 @@
-"""Methods of the synchronous client about hardware: topologies, health, quarantines, faults, serial numbers."""
-"""Methods of the synchronous client about hardware: topologies, health, burn-ins, quarantines, faults."""
+"""Methods of the synchronous client about hardware: topologies, health, burn-ins, quarantines, faults, serial numbers."""
 
 from __future__ import annotations
 

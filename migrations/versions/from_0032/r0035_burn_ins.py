@@ -7,7 +7,7 @@ from alembic import op
 from migrations.upgrading import driver_connection
 
 revision = "0035"
-down_revision = "0033"
+down_revision = "0034"
 
 _STATEMENTS = b"""
 create table node_burn_ins (

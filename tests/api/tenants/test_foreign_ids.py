@@ -64,8 +64,7 @@ PLAIN = frozenset(
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
         "regions", "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
-        "symptom", "details", "replace", "result", "contested", "missing",
-        "symptom", "details", "replace", "slot", "without_burn_in",
+        "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in",
     }
 )  # fmt: skip
 SHARED_PATH_VALUES = {

@@ -1,2 +1,1 @@
-"""Mutants of the fleet: windows, guests, hosts, wipe certificates, health, discovery, quarantines, probes, faults, hardware."""
-"""Mutants of the fleet: windows, guests, hosts, wipe certificates, health, discovery, quarantines, burn-ins, probes, faults."""
+"""Mutants of the fleet: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, probes, faults, hardware."""
