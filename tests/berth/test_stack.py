@@ -29,6 +29,7 @@ OUTSIDE = {"BERTH_NATS_URL": "nats://127.0.0.1:1", "BERTH_TEMPORAL_ADDRESS": "12
 @pytest.fixture(scope="module")
 def directory(server_directory: Path) -> Iterator[Path]:
     """The state directory that the stacks of this module run on, one after another."""
+    (server_directory / "up").mkdir()
     yield server_directory / "up" / "var"
     shutil.rmtree(server_directory / "up", ignore_errors=True)
 
@@ -47,7 +48,6 @@ def _ports(directory: Path) -> str:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_killed_stack_continues_and_what_dies_is_restarted_but_not_for_ever(directory: Path) -> None:
-    directory.parent.mkdir(parents=True)
     first = UpProcess(directory)
     try:
         first.wait_up()

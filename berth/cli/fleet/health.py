@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from berth.cli.commands.nodes import Name
 from berth.cli.printing import Column, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session
-from berth.client import BurnIn
+
+if TYPE_CHECKING:
+    from berth.client import BurnIn
 
 
 def summary(burn_in: BurnIn) -> str:
