@@ -16,6 +16,7 @@ import psycopg
 import pytest
 import structlog
 import typer.testing
+from hypothesis import settings
 
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
@@ -25,6 +26,10 @@ from tests.distribution import LongestFirst, rank
 from tests.forked.starting import forking
 
 MEMORY = "/dev/shm"
+
+# No test asserts how long an example takes: a busy machine would fail it.
+settings.register_profile("without a deadline", deadline=None)
+settings.load_profile("without a deadline")
 
 # jsonschema would compile 38 grammars for the formats of internationalised addresses, which no schema of Berth has.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
