@@ -30,7 +30,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## real allocations through every component, then a table (under 90 s; DRIVER=libvirt: on guests of QEMU)
+demo: $(STAMP)  ## real allocations through every component, then a table (2 minutes; DRIVER=libvirt: on guests of QEMU)
 ifeq ($(DRIVER),libvirt)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
@@ -71,10 +71,10 @@ docs: $(STAMP)  ## build the documentation site in build/site
 references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
 
-test: lint  ## lint and the tests that main must always pass (under 10 minutes on 2 cores)
+test: lint  ## lint and the tests that main must always pass (14 minutes on 2 cores)
 	$(BIN)/pytest -n 4 --dist loadfile -m "not full and not hardware"
 
-test-hardware: $(STAMP)  ## the tests on real guests of QEMU (4 minutes; needs root; says what to apt-get install)
+test-hardware: $(STAMP)  ## the tests on real guests of QEMU (6 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
 	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) deploy/guests/private-libvirtd /var/tmp/berth-libvirtd \
