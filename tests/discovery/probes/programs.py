@@ -7,10 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from node_agent.probes.probe import Prober
+from node_agent.wire.burn_in import BurnInReport
 from node_agent.wire.health import HealthReport
 from tests.discovery.trees import GPU_ADDRESSES, RecordedTree
 
@@ -23,6 +27,20 @@ def write_program(path: Path, text: str, mode: int = 0o755) -> Path:
     path.write_text(f"#!{sys.executable}\n{text}")
     path.chmod(mode)
     return path
+
+
+def gaps_of(report: HealthReport | BurnInReport) -> dict[str, str]:
+    """What a report says that it lacks, and why."""
+    return {gap.subject: gap.reason for gap in report.gaps}
+
+
+def left_behind(name: str) -> list[str]:
+    """Command lines with this name of processes that this one started, or its children, and that still run."""
+    lines = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            lines.append(" ".join(child.cmdline()))
+    return [line for line in lines if name in line]
 
 
 def smartctl(directory: Path, answers: dict[str, Any], code: int = 0) -> dict[str, str]:

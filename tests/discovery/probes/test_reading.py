@@ -26,23 +26,20 @@ from node_agent.wire.health import (
 )
 from node_agent.wire.topology import DISKS_MAX, GPUS_MAX, NICS_MAX
 from tests.discovery.fake_nvml import FakeNvml
-from tests.discovery.probes.programs import EDAC, add_health, log_xid, passed, probe, smartctl, write_program
+from tests.discovery.probes.programs import (
+    EDAC,
+    add_health,
+    gaps_of,
+    left_behind,
+    log_xid,
+    passed,
+    probe,
+    smartctl,
+    write_program,
+)
 from tests.discovery.trees import GPU_ADDRESSES, RecordedTree
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
-
-
-def gaps_of(report: HealthReport) -> dict[str, str]:
-    return {gap.subject: gap.reason for gap in report.gaps}
-
-
-def left_behind() -> list[str]:
-    """Command lines of processes of a probe that this process started and that still run."""
-    lines = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            lines.append(" ".join(child.cmdline()))
-    return [line for line in lines if "node_agent.probes" in line]
 
 
 def test_a_healthy_machine(tree: RecordedTree, nvml: FakeNvml) -> None:
@@ -150,7 +147,7 @@ def test_a_hung_call_of_nvml_costs_only_its_part(tree: RecordedTree, nvml: FakeN
     assert gaps_of(report)["nvml"] == "no answer within 1 s"
     assert [gpu.address for gpu in report.gpus or ()] == GPU_ADDRESSES
     assert {gpu.ecc_uncorrected for gpu in report.gpus or ()} == {None}
-    assert left_behind() == []
+    assert left_behind("node_agent.probes") == []
 
 
 def test_a_library_that_crashes_or_is_not_there(tree: RecordedTree, nvml: FakeNvml) -> None:

@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_REPORTS}::test_a_tenant_reads_its_own_reports_and_no_other",
     ),
     _mutant(
-        "open reports are deleted", _STORE, "where closed_at < clock_timestamp()", "where reported_at < clock_timestamp()",
+        "open reports are deleted", _STORE, "where closed_at < (select", "where reported_at < (select",
         f"{_OF_REPORTS}::test_closed_reports_are_deleted_after_their_retention_and_open_ones_stay",
     ),
 ]  # fmt: skip

@@ -7,12 +7,10 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from node_agent.burn_in.bounds import Bounds
@@ -20,6 +18,7 @@ from node_agent.burn_in.burn_in import MARGIN_SECONDS, BurnIn
 from node_agent.burn_in.dcgm import gpu_ids, judge
 from node_agent.discovery.reading import Gaps
 from node_agent.wire.burn_in import BurnInParameters, BurnInPart, BurnInReport
+from tests.discovery.probes.programs import gaps_of, left_behind, write_program
 
 MIB = 2**20
 ADDRESSES = ["0000:0f:00.0", "0000:10:00.0"]
@@ -68,25 +67,6 @@ def part(report: BurnInReport, name: str) -> BurnInPart:
     return next(part for part in report.parts if part.name == name)
 
 
-def gaps_of(report: BurnInReport) -> dict[str, str]:
-    return {gap.subject: gap.reason for gap in report.gaps}
-
-
-def left_behind() -> list[str]:
-    lines = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            lines.append(" ".join(child.cmdline()))
-    return [line for line in lines if "burn_in" in line]
-
-
-def program(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{sys.executable}\n{text}")
-    path.chmod(0o755)
-    return path
-
-
 def dcgmi(directory: Path, answer: str, code: int = 0) -> str:
     """A `dcgmi` that lists two GPUs and gives this answer; the folder in which it is found."""
     text = f"""
@@ -98,7 +78,7 @@ else:
     sys.stdout.write({answer!r})
     sys.exit({code})
 """
-    return str(program(directory / "dcgmi", text).parent)
+    return str(write_program(directory / "dcgmi", text).parent)
 
 
 def results(*statuses: str, root: str = "DCGM GPU Diagnostic", **more: Any) -> str:
@@ -114,7 +94,7 @@ def test_a_sound_node_is_healthy_and_states_what_was_left_out(tmp_path: Path) ->
     assert all(one.seconds > 0 for one in report.parts)
     assert BurnInReport.model_validate_json(report.canonical()) == report
     assert list(tmp_path.iterdir()) == []
-    assert left_behind() == []
+    assert left_behind("burn_in") == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +124,7 @@ def test_a_part_that_hangs_ends_with_the_task(tmp_path: Path) -> None:
     report = run(tmp_path, seconds=3.0)
     assert time.monotonic() - began < 20
     assert verdicts(report) == {"memory": "healthy", "disk": "unknown", "cpu": "unknown"}
-    assert left_behind() == []
+    assert left_behind("burn_in") == []
 
 
 @pytest.mark.parametrize(("shared", "occupied"), [(True, False), (False, True)])
@@ -208,14 +188,14 @@ def test_what_dcgm_answers(output: str, verdict: str | None, evidence: str | Non
 def test_plugins_know_what_is_under_test_and_end_with_the_burn_in(tmp_path: Path) -> None:
     plugins = tmp_path / "plugins"
     said = 'import json, os\nprint(json.dumps({"verdict": "fault", "evidence": " ".join(f"{k}={os.environ[k]}" for k in'
-    program(plugins / "fans", said + ' ("BURN_IN_SLOTS", "BURN_IN_GPUS", "BURN_IN_SHARED"))}))\n')
-    program(plugins / "hangs", "import time\ntime.sleep(600)\n")
+    write_program(plugins / "fans", said + ' ("BURN_IN_SLOTS", "BURN_IN_GPUS", "BURN_IN_SHARED"))}))\n')
+    write_program(plugins / "hangs", "import time\ntime.sleep(600)\n")
     report = run(tmp_path, gpus=ADDRESSES, plugins=plugins, plugin_seconds=1.0)
     first, second = report.plugins or []
     assert (first.name, first.verdict) == ("fans", "fault")
     assert first.evidence == f"BURN_IN_SLOTS=1 BURN_IN_GPUS={','.join(ADDRESSES)} BURN_IN_SHARED=0"
     assert (second.name, second.verdict, second.failure) == ("hangs", "unknown", "no answer within 1 s")
-    assert left_behind() == []
+    assert left_behind("burn_in") == []
 
 
 def test_a_driver_without_hardware_tests_nothing(tmp_path: Path) -> None:
