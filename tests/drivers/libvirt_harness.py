@@ -84,8 +84,13 @@ class LibvirtHarness(Harness):
         directory = self.directory(state_dir)
         connection = libvirt.open("qemu:///system")
         for domain in connection.listAllDomains():
-            if str(directory) in domain.XMLDesc():
-                domain.undefine()
+            try:
+                if str(directory) in domain.XMLDesc():
+                    domain.undefine()
+            except libvirt.libvirtError as error:
+                # Of another test, in another process, which has removed it since the list was made.
+                if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                    raise
         connection.close()
         shutil.rmtree(directory, ignore_errors=True)
 
