@@ -71,8 +71,7 @@ class BurnIn:
             await self._part("disk", bounds.disk_bytes_max, deadline, gaps, shared=shared),
             await self._part("cpu", bounds.cpu_seconds, deadline, gaps, shared=shared),
         ]
-        left = max(0.0, deadline - time.monotonic())
-        dcgm = await run_dcgm(bounds.dcgm_level, order.gpus, self.environment, left, gaps, shared=shared)
+        dcgm = await run_dcgm(bounds.dcgm_level, order.gpus, self.environment, deadline, gaps)
         plugins = await self._plugins(order, deadline, gaps, shared=shared)
         found = [*parts, *([dcgm] if dcgm is not None else [])]
         return BurnInReport(driver=self.driver, shared=shared, parts=found, plugins=plugins, gaps=gaps.all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ SECONDS_WHEN_SHARED = 1.0
 EXPECTED = "3eea83a905a5ca081fce5a431bdfab7cc20306e0be1696e645e2e28a092b83d4"
 _NICE_MOST = 19
 _RIGHT, _WRONG, _UNTESTED = 0, 1, 2
+_BROKEN = (-signal.SIGILL, -signal.SIGFPE, -signal.SIGSEGV, -signal.SIGBUS)
 _NAMED_MAX = 16
 
 
@@ -38,10 +40,10 @@ def run_cpu_test(seconds: float, *, shared: bool, computation: Callable[[], str]
     cores = sorted(os.sched_getaffinity(0))
     children = {core: _start(core, seconds, computation) for core in cores}
     found = {core: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for core, child in children.items()}
-    wrong = [core for core, code in found.items() if code == _WRONG]
+    wrong = [core for core, code in found.items() if code in (_WRONG, *_BROKEN)]
     if wrong:
         named = ", ".join(map(str, wrong[:_NAMED_MAX]))
-        evidence = f"{len(wrong)} of {len(cores)} cores computed another result: {named}"
+        evidence = f"{len(wrong)} of {len(cores)} cores computed another result, or none: {named}"
         return BurnInPart(name="cpu", verdict="fault", evidence=evidence, cores_tested=len(cores))
     untested = [core for core, code in found.items() if code != _RIGHT]
     if untested:

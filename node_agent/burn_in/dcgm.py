@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,33 +25,38 @@ _NAMED_MAX = 4
 
 
 async def run_dcgm(
-    level: int, gpus: Sequence[str], environment: Mapping[str, str], seconds: float, gaps: Gaps, *, shared: bool
+    level: int, gpus: Sequence[str], environment: Mapping[str, str], deadline: float, gaps: Gaps
 ) -> BurnInPart | None:
     """The verdict of DCGM about these GPUs; None if it did not run, which is a gap.
 
-    Without the addresses of the GPUs it runs on all of them, but never while other slots are occupied.
+    It never runs on all GPUs: while it runs, allocations may begin on slots that are not under test. `deadline`: of
+    `time.monotonic`.
     """
     command = shutil.which("dcgmi", path=environment.get("PATH"))
     if level == 0 or command is None:
         gaps.add(_SUBJECT, "is not installed" if level else "is switched off by BERTH_AGENT_BURN_IN_DCGM_LEVEL")
         return None
-    if shared and not gpus:
-        gaps.add(_SUBJECT, "left out: other slots are occupied, and the GPUs of the slots under test are not known")
+    if not gpus:
+        gaps.add(_SUBJECT, "left out: the GPUs of the slots under test are not known")
         return None
     try:
-        selected = await _selected(command, gpus, environment) if gpus else []
+        selected = await _selected(command, gpus, environment, min(LIST_SECONDS_MAX, _left(deadline)))
         arguments = (command, "diag", "--run", str(level), "--json", *selected)
         # Its exit code also says that a test failed; the output has the same.
-        _, output = await run_bounded(tethered(*arguments), environment, seconds, OUTPUT_BYTES_MAX)
+        _, output = await run_bounded(tethered(*arguments), environment, _left(deadline), OUTPUT_BYTES_MAX)
     except NoAnswer as error:
         return BurnInPart(name="dcgm", verdict="unknown", evidence=printable(str(error))[:EVIDENCE_MAX])
     return judge(output, gaps)
 
 
-async def _selected(command: str, gpus: Sequence[str], environment: Mapping[str, str]) -> Sequence[str]:
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+async def _selected(command: str, gpus: Sequence[str], environment: Mapping[str, str], seconds: float) -> Sequence[str]:
     """The option that restricts a diagnosis to these GPUs. Raises NoAnswer if DCGM does not know one of them."""
     listing = tethered(command, "discovery", "--list")
-    _, output = await run_bounded(listing, environment, LIST_SECONDS_MAX, OUTPUT_BYTES_MAX)
+    _, output = await run_bounded(listing, environment, seconds, OUTPUT_BYTES_MAX)
     known = gpu_ids(output.decode(errors="replace"))
     missing = [address for address in gpus if address not in known]
     if missing:

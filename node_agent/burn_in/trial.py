@@ -5,6 +5,7 @@ Each part is a process: a core or a memory module that is broken may end it, and
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from node_agent.discovery.reading import Gaps
 from node_agent.wire.burn_in import BurnInPart
 
 SHARED = "shared"
+PRIORITY_LOWEST = 19
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str], hardware: Hardware = Hardware()) -> None:
     """The process."""
     agent, part, bound, directory, shared = arguments
     tether(int(agent))
+    os.nice(PRIORITY_LOWEST)  # guests of other slots, and the agent, come first
     report = run_trial(part, float(bound), Path(directory), hardware, shared=shared == SHARED)
     sys.stdout.write(report.model_dump_json())
 

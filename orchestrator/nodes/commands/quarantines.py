@@ -100,7 +100,8 @@ async def _permission(tx: Transaction, found: store.Quarantine, *, without_burn_
     if standing.testing_until is not None:
         until = rfc3339(standing.testing_until)
         raise InvalidState(f"slot {found.slot_index} is under test until {until} at the latest", state="burn_in")
-    if standing.passed is None and found.source in SOURCES and not without_burn_in:
+    is_faulty = found.source in SOURCES or found.last_fault_at is not None
+    if standing.passed is None and is_faulty and not without_burn_in:
         raise BurnInRequired.of(found.slot_index, found.source, since, standing.failure)
     return standing.passed
 

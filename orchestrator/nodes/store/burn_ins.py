@@ -96,12 +96,14 @@ select id, node_id, slots, requested_at, requested_by, issued_at, shared, waits_
        failure, report
 from node_burn_ins where node_id = :node_id and (cast(:before as uuid) is null or id < :before) order by id desc limit :limit
 """
-# A claim that has begun may have a guest, also before the agent reports it.
+# A claim that has begun may have a guest, also before the agent reports it; so has an orphan.
 _SLOTS = """
 select s.slot_index,
        exists (select from slot_quarantines q where q.unit = s.unit and q.returned_at is null) as quarantined,
        exists (select from claims c where c.node_id = s.node_id and c.closed_at is null and c.owner_kind = 'allocation'
-                                      and c.units @> s.unit and (c.occupied or lower(c.during) <= clock_timestamp())) as occupied
+                                      and c.units @> s.unit and (c.occupied or lower(c.during) <= clock_timestamp()))
+       or exists (select from node_orphans o where o.node_id = s.node_id and o.state <> 'destroyed'
+                                               and s.slot_index = any (o.slots)) as occupied
 from slots s where s.node_id = :node_id order by s.slot_index
 """
 _AGENT = """
@@ -143,11 +145,15 @@ _FORGET = """
 delete from node_burn_ins where node_id = :node_id and ended_at is not null and id in (
     select id from node_burn_ins where node_id = :node_id order by id desc offset :history_max)
 """
+# Memory, disk and processors belong to the whole node: a fault that a later burn-in found voids every pass before it.
 _STANDING = """
 select (select b.waits_until from node_burn_ins b where b.node_id = :node_id and b.ended_at is null and b.task_id is not null
                                                     and :slot_index = any (b.slots)) as testing_until,
        (select b.id from node_burn_ins b where b.node_id = :node_id and b.outcome = 'passed' and :slot_index = any (b.slots)
-                                           and b.issued_at > :since order by b.id desc limit 1) as passed,
+                                           and b.issued_at > :since
+                                           and not exists (select from node_burn_ins f where f.node_id = b.node_id
+                                                           and f.outcome = 'faulty' and f.id > b.id)
+        order by b.id desc limit 1) as passed,
        (select b.failure from node_burn_ins b where b.node_id = :node_id and :slot_index = any (b.slots)
                                                 and b.issued_at > :since order by b.id desc limit 1) as failure
 """

@@ -74,7 +74,7 @@ MUTANTS: list[Mutant] = [
         "        shared = order.shared\n", f"{_OF_AGENT}::test_beside_an_allocation_the_bounds_are_smaller", "agent",
     ),
     _mutant(
-        "DCGM touches a tenant's GPU", _DCGM, "    if shared and not gpus:\n", "    if False:\n",
+        "DCGM touches a tenant's GPU", _DCGM, "    if not gpus:\n", "    if False:\n",
         f"{_OF_WHOLE}::test_beside_tenants_the_bounds_are_smaller_and_the_report_states_it", "agent",
     ),
     _mutant(
@@ -109,12 +109,25 @@ MUTANTS: list[Mutant] = [
         f"{_OF_BURN_INS}::test_a_slot_that_returned_meanwhile_is_not_tested",
     ),
     _mutant(
-        "no return needs one", _QUARANTINES, "standing.passed is None and found.source in SOURCES and", "False and",
+        "no return needs one", _QUARANTINES, "standing.passed is None and is_faulty and", "False and",
         f"{_OF_RETURNS}::test_a_return_needs_a_burn_in_that_passed",
     ),
     _mutant(
-        "an operator's quarantine needs one", _QUARANTINES, " and found.source in SOURCES and", " and",
+        "an operator's quarantine needs one", _QUARANTINES, " and is_faulty and", " and",
         f"{_OF_RETURNS}::test_a_quarantine_of_an_operator_ends_by_the_operators_word",
+    ),
+    _mutant(
+        "a pass before a fault permits a return", _STORE, "f.outcome = 'faulty' and", "false and",
+        f"{_OF_RETURNS}::test_a_fault_that_a_later_burn_in_finds_voids_the_pass_before",
+    ),
+    _mutant(
+        "a fault during an operator's quarantine counts for nothing", _QUARANTINES,
+        " or found.last_fault_at is not None\n", "\n",
+        f"{_OF_RETURNS}::test_a_fault_during_an_operators_quarantine_needs_one_too",
+    ),
+    _mutant(
+        "a slot with an orphan is tested", _STORE, "o.state <> 'destroyed'", "false",
+        "tests/nodes/burn_ins/test_burn_ins.py::test_a_slot_with_an_orphan_is_not_tested",
     ),
     _mutant(
         "one that did not pass permits a return", _STORE, "and b.outcome = 'passed' and", "and",
@@ -122,8 +135,8 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "an earlier one permits a return", _STORE,
-        "                                           and b.issued_at > :since order by b.id desc limit 1) as passed,\n",
-        "                                           and b.issued_at is distinct from :since limit 1) as passed,\n",
+        "and b.issued_at > :since\n                                           and not exists",
+        "and b.issued_at is distinct from :since\n                                           and not exists",
         f"{_OF_RETURNS}::test_a_quarantine_that_begins_after_the_burn_in_began_needs_another",
     ),
     _mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def test_every_core_computes_the_known_result() -> None:
 def test_one_core_that_errs_is_named() -> None:
     found = run_cpu_test(0.05, shared=False, computation=wrong_on_the_last_core)
     assert found.verdict == "fault"
-    assert found.evidence == f"1 of {len(ALLOWED)} cores computed another result: {max(ALLOWED)}"
+    assert found.evidence == f"1 of {len(ALLOWED)} cores computed another result, or none: {max(ALLOWED)}"
 
 
 def ends() -> str:
@@ -169,6 +170,16 @@ def ends() -> str:
 
 def fails() -> str:
     raise MemoryError
+
+
+def breaks() -> str:
+    os.kill(os.getpid(), signal.SIGILL)
+    return ""
+
+
+def test_a_core_that_breaks_its_process_is_a_fault() -> None:
+    found = run_cpu_test(0.05, shared=False, computation=breaks)
+    assert (found.verdict, str(max(ALLOWED)) in (found.evidence or "")) == ("fault", True)
 
 
 @pytest.mark.parametrize("computation", [ends, fails])

@@ -172,6 +172,24 @@ def test_the_whole_node_means_every_slot_in_quarantine_without_an_allocation(dat
     assert order == {"slots": [6, 7], "gpus": [GPU_ADDRESSES[6], GPU_ADDRESSES[7]], "shared": True}
 
 
+def test_a_slot_with_an_orphan_is_not_tested(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+    can_burn_in(database_url)
+
+    async def way(context: Context) -> None:
+        await take_out(context, node, 3)
+        with connect(database_url) as connection:
+            connection.execute(
+                "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"
+                " values (%s, uuidv7(), '{3}', 'operator', clock_timestamp())",
+                (node,),
+            )
+        refused = await ask(context, node, 3)
+        assert (refusal_of(refused), body_of(refused)["state"]) == ((409, "invalid_state"), "occupied")
+
+    run_with(database_url, way)
+
+
 def test_without_a_topology_no_gpu_is_named(database_url: str) -> None:
     node = seed(database_url).nodes[0].id
     can_burn_in(database_url)

@@ -115,6 +115,37 @@ def test_an_operator_may_return_a_slot_without_one_and_it_is_audited(database_ur
     assert (said["without_burn_in"], said["note"]) == (True, "GPU replaced")
 
 
+def test_a_fault_that_a_later_burn_in_finds_voids_the_pass_before(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+
+    async def way(context: Context) -> None:
+        await fault(context, database_url, node)
+        assert await burn(context, database_url, node, slot=6) is Advanced.PASSED
+        assert await burn(context, database_url, node, FAULTY, slot=6) is Advanced.FAULTY
+        assert refusal_of(await return_(context, node, 6)) == REQUIRED
+        assert await burn(context, database_url, node, slot=6) is Advanced.PASSED
+        assert (await return_(context, node, 6)).status == 200
+
+    run_with(database_url, way)
+    assert slots_out_of_service(database_url) == []
+
+
+def test_a_fault_during_an_operators_quarantine_needs_one_too(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+
+    async def way(context: Context) -> None:
+        await find_gpus(context, database_url, node)
+        can_burn_in(database_url)
+        await quarantine_slot(context, admin_operation(), ADMIN, node, 6, reason="cabling", evidence=None)
+        await probe(context, database_url, node, health(xid(6)))
+        assert refusal_of(await return_(context, node, 6)) == REQUIRED
+        assert await burn(context, database_url, node, slot=6) is Advanced.PASSED
+        assert (await return_(context, node, 6)).status == 200
+
+    run_with(database_url, way)
+    assert slots_out_of_service(database_url) == []
+
+
 def test_a_quarantine_of_an_operator_ends_by_the_operators_word(database_url: str) -> None:
     node = seed(database_url).nodes[0].id
 
