@@ -191,7 +191,7 @@ def test_plugins_know_what_is_under_test_and_end_with_the_burn_in(tmp_path: Path
     plugins = tmp_path / "plugins"
     said = 'import json, os\nprint(json.dumps({"verdict": "fault", "evidence": " ".join(f"{k}={os.environ[k]}" for k in'
     write_program(plugins / "fans", said + ' ("BURN_IN_SLOTS", "BURN_IN_GPUS", "BURN_IN_SHARED"))}))\n')
-    write_program(plugins / "hangs", "import time\ntime.sleep(600)\n")
+    write_program(plugins / "hangs", "import signal\nsignal.pause()\n")
     report = run(tmp_path, gpus=ADDRESSES, plugins=plugins, plugin_seconds=1.0)
     first, second = report.plugins or []
     assert (first.name, first.verdict) == ("fans", "fault")
