@@ -108,24 +108,22 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedProbe, policy: Probe
     accepted = still_accepted(report, known.accepted, limits, machine)
     faults = judge(report, _previous(known), accepted, limits, machine)
     await probes.record_report(tx, node_id, report.canonical(), faults, accepted, policy.history_max)
-    await _note(tx, node_id, faults, known)
-    if fresh := faulty_slots(fresh_faults(faults, known.faults)):
-        await quarantines.note_faults(tx, node_id, fresh)
+    fresh = fresh_faults(faults, known.faults)
+    await _note(tx, node_id, fresh)
+    if slots := faulty_slots(fresh):
+        await quarantines.note_faults(tx, node_id, slots)
     taken = await _quarantine(tx, node_id, faults, ended.issued_at)
     if taken:
         return Taken.QUARANTINED
     return Taken.FAULTY if faults else Taken.HEALTHY
 
 
-async def _note(tx: Transaction, node_id: UUID, faults: Sequence[Fault], known: NodeHealth) -> None:
-    """Record faults that the report before did not have, in the history of the hardware."""
-    before = {(fault["cause"], fault["subject"]) for fault in known.faults}
-    fresh = [
-        PartFault(fault.subject, fault.cause.value, f"found {fault.found}, threshold {fault.limit}")
-        for fault in faults
-        if (fault.cause.value, fault.subject) not in before
+async def _note(tx: Transaction, node_id: UUID, fresh: Sequence[Fault]) -> None:
+    """Record these faults in the history of the hardware, each at most once a day."""
+    written = [
+        PartFault(fault.subject, fault.cause.value, f"found {fault.found}, threshold {fault.limit}") for fault in fresh
     ]
-    if left_out := await hardware.note_faults(tx, node_id, fresh, PROBE):
+    if left_out := await hardware.note_faults(tx, node_id, written, PROBE):
         log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
 
 

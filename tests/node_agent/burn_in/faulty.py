@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from node_agent.burn_in import trial
 from node_agent.burn_in.cpu import compute
@@ -97,9 +99,27 @@ FAULTS: dict[str, Hardware] = {
 }
 
 
+NOTING = {"memory": "allocate", "disk": "scratch", "cpu": "computation"}
+
+
+def _noting(file: Path, part: str) -> Callable[..., Any]:
+    """What a sound part has in the place of `NOTING`, which first writes its priority into a file."""
+    sound = getattr(Hardware(), NOTING[part])
+
+    def noted(*arguments: Any) -> Any:
+        file.write_text(str(os.getpriority(os.PRIO_PROCESS, 0)))
+        return sound(*arguments)
+
+    return noted
+
+
 def main(part: str, directory: Path) -> None:
     """Run the trial on the hardware that a file in the directory names."""
     fault = (directory / "fault").read_text() if (directory / "fault").exists() else ""
+    if fault == "no fault, priorities":
+        noting: dict[str, Any] = {NOTING[part]: _noting(directory / f"priority-{part}", part)}
+        trial.main(sys.argv[1:], replace(Hardware(), **noting))
+        return
     if fault == f"{part} hangs":
         signal.pause()
     if fault.startswith(f"{part} gets "):

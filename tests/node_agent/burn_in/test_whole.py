@@ -15,7 +15,7 @@ import pytest
 
 from node_agent.burn_in.bounds import Bounds
 from node_agent.burn_in.burn_in import MARGIN_SECONDS, BurnIn
-from node_agent.burn_in.dcgm import gpu_ids, judge
+from node_agent.burn_in.dcgm import gpu_ids, judge, run_dcgm
 from node_agent.discovery.reading import Gaps
 from node_agent.wire.burn_in import BurnInParameters, BurnInPart, BurnInReport
 from tests.discovery.probes.programs import gaps_of, left_behind, write_program
@@ -147,6 +147,23 @@ def test_dcgm_runs_on_the_gpus_under_test_alone(tmp_path: Path) -> None:
     assert (part(report, "dcgm").verdict, part(report, "dcgm").evidence) == ("healthy", "1 of 2 results passed")
     assert (tmp_path / "bin/asked").read_text() == "diag --run 3 --json --gpuList 3"
     assert gpu_ids(LISTING) == {"0000:0f:00.0": 3, "0000:10:00.0": 0}
+
+
+@pytest.mark.timeout(20)
+def test_the_list_of_gpus_ends_with_the_burn_in_too(tmp_path: Path) -> None:
+    hangs = str(write_program(tmp_path / "bin/dcgmi", "import signal\nsignal.pause()\n").parent)
+    environment = {**ENVIRONMENT, "PATH": f"{hangs}:{ENVIRONMENT['PATH']}"}
+    found = asyncio.run(run_dcgm(2, ADDRESSES, environment, time.monotonic() + 0.2, Gaps()))
+    assert found is not None
+    assert found.verdict == "unknown"
+
+
+def test_every_part_runs_at_the_lowest_priority(tmp_path: Path) -> None:
+    (tmp_path / "fault").write_text("no fault, priorities")
+    assert verdicts(run(tmp_path)) == {"memory": "healthy", "disk": "healthy", "cpu": "healthy"}
+    assert {file.name: file.read_text() for file in tmp_path.glob("priority-*")} == {
+        f"priority-{name}": "19" for name in ("memory", "disk", "cpu")
+    }
 
 
 def test_a_gpu_that_dcgm_does_not_know_is_no_pass(tmp_path: Path) -> None:
