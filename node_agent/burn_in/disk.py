@@ -20,6 +20,8 @@ BYTES_MIN = 2**20
 SHARE = 4
 SHARE_WHEN_SHARED = 32
 """Of the space that is free, one part in so many is written."""
+SMALLER_WHEN_SHARED = 8
+"""Of the bound of the settings, one part in so many, however much is free."""
 _BLOCK = 2**20
 _NAME = "burn-in.tmp"
 _UNNAMED_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
@@ -77,7 +79,10 @@ def _open_unnamed(directory: Path) -> int:
 
 def bound_of(free: int, bytes_max: int, *, shared: bool) -> int:
     """How many bytes are written of those that are free."""
-    wanted = min(bytes_max, free // (SHARE_WHEN_SHARED if shared else SHARE))
+    if shared:
+        wanted = min(max(bytes_max // SMALLER_WHEN_SHARED, BYTES_MIN), bytes_max, free // SHARE_WHEN_SHARED)
+    else:
+        wanted = min(bytes_max, free // SHARE)
     return wanted - wanted % _BLOCK
 
 

@@ -19,6 +19,8 @@ BYTES_MIN = 16 * 2**20
 SHARE = 2
 SHARE_WHEN_SHARED = 16
 """Of the memory that is available, one part in so many is tested."""
+SMALLER_WHEN_SHARED = 8
+"""Of the bound of the settings, one part in so many, however much is free."""
 _CHUNK = 16 * 2**20
 _BLOCK = 2**20
 _BLOCKS_OF_CHUNK = _CHUNK // _BLOCK
@@ -83,7 +85,10 @@ def become_first_victim(root: Path = Path("/")) -> None:
 
 def bound_of(free: int, bytes_max: int, *, shared: bool) -> int:
     """How many bytes are tested of those that are available."""
-    wanted = min(bytes_max, free // (SHARE_WHEN_SHARED if shared else SHARE))
+    if shared:
+        wanted = min(max(bytes_max // SMALLER_WHEN_SHARED, BYTES_MIN), bytes_max, free // SHARE_WHEN_SHARED)
+    else:
+        wanted = min(bytes_max, free // SHARE)
     return wanted - wanted % _CHUNK
 
 

@@ -76,6 +76,7 @@ def test_a_bound_is_a_share_and_shared_is_smaller(free: int, most: int, shared: 
     for module, share, small in ((memory, 2, 16), (disk, 4, 32)):
         bound = module.bound_of(free, most, shared=shared)
         assert 0 <= bound <= min(most, free // (small if shared else share))
+        assert module.bound_of(2**45, most, shared=True) <= max(most // 8, module.BYTES_MIN), "also where much is free"
         assert module.bound_of(free, most, shared=True) <= module.bound_of(free, most, shared=False)
 
 
