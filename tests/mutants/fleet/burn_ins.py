@@ -126,6 +126,25 @@ MUTANTS: list[Mutant] = [
         f"{_OF_RETURNS}::test_a_fault_during_an_operators_quarantine_needs_one_too",
     ),
     _mutant(
+        "a tenant's report during an operator's quarantine counts for nothing",
+        "migrations/functions/allocations/quarantine_reported_units.sql", "set last_fault_at = clock_timestamp()",
+        "set last_fault_at = null",
+        f"{_OF_RETURNS}::test_a_fault_report_during_an_operators_quarantine_needs_one_too",
+    ),
+    _mutant(
+        "DCGM lists GPUs past the deadline", _DCGM, "min(LIST_SECONDS_MAX, _left(deadline))", "LIST_SECONDS_MAX",
+        f"{_OF_WHOLE}::test_the_list_of_gpus_ends_with_the_burn_in_too", "agent",
+    ),
+    _mutant(
+        "parts run at the usual priority", "node_agent/burn_in/trial.py", "os.nice(PRIORITY_LOWEST)", "os.nice(0)",
+        f"{_OF_WHOLE}::test_every_part_runs_at_the_lowest_priority", "agent",
+    ),
+    _mutant(
+        "a disk beside tenants is burdened like one alone", "node_agent/burn_in/disk.py",
+        "bytes_max // SMALLER_WHEN_SHARED", "bytes_max",
+        "tests/node_agent/burn_in/test_parts.py::test_a_bound_is_a_share_and_shared_is_smaller", "agent",
+    ),
+    _mutant(
         "a slot with an orphan is tested", _STORE, "o.state <> 'destroyed'", "false",
         "tests/nodes/burn_ins/test_burn_ins.py::test_a_slot_with_an_orphan_is_not_tested",
     ),

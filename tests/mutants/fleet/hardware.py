@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
         f"{_HISTORY}::test_an_approval_places_the_gpus_in_their_slots",
     ),
     _mutant(
-        "faults of probes are not noted", _PROBES, "    await _note(tx, node_id, faults, known)\n", "",
+        "faults of probes are not noted", _PROBES, "    await _note(tx, node_id, fresh)\n", "",
         f"{_HISTORY}::test_faults_of_probes_and_their_quarantines_are_noted_once",
     ),
     _mutant(

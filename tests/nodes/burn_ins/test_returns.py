@@ -175,6 +175,25 @@ def test_a_fault_report_needs_one_too(database_url: str) -> None:
     assert slots_out_of_service(database_url) == []
 
 
+def test_a_fault_report_during_an_operators_quarantine_needs_one_too(database_url: str) -> None:
+    seeded = seed(database_url)
+    node = seeded.nodes[0].id
+    can_burn_in(database_url)
+    mine = create_allocation(database_url, seeded)
+
+    async def way(context: Context) -> None:
+        await provision(context, database_url, mine)
+        await quarantine_slot(context, admin_operation(), ADMIN, node, 0, reason="cabling", evidence=None)
+        assert (await send_report(context, seeded, mine)).status == 201
+        await release(context, seeded, mine)
+        await clean_up(context, database_url, mine)
+        assert refusal_of(await return_(context, node, 0)) == REQUIRED
+
+    run_with(database_url, way)
+    assert rows_of(database_url, "select source from slot_quarantines") == [("operator",)]
+    assert rows_of(database_url, "select count(*) from outbox where event_type = 'node.slot_quarantined'") == [(1,)]
+
+
 @pytest.mark.parametrize("other", [5, 7])
 def test_a_burn_in_of_another_slot_does_not_count(database_url: str, other: int) -> None:
     node = seed(database_url).nodes[0].id
