@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 
+TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
+"""The tenant, for an operator's key; `Session.tenant_id` finds its id."""
+
 # A person waits for the command: give up soon if the server is not there.
 RETRY_SECONDS = 3.0
 

@@ -13,7 +13,7 @@ from berth.cli.commands import ssh_login
 from berth.cli.commands.waiting import wait_with_progress
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, show_list, show_one
-from berth.cli.session import Session, command
+from berth.cli.session import Session, TenantOption, command
 from berth.cli.times import moment
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
 AllocationId = Annotated[UUID, typer.Argument(help="the allocation's id")]
-TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", min=0, help="seconds to wait")]
 
 

@@ -10,7 +10,7 @@ import typer
 from berth.cli.commands.allocations import find_ssh_key_ids, read_labels
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, show_list, show_one
-from berth.cli.session import Session, command
+from berth.cli.session import Session, TenantOption, command
 from berth.cli.times import moment
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ app = typer.Typer(no_args_is_help=True, help="Reservations: a hold or a confirme
 
 ReservationId = Annotated[UUID, typer.Argument(help="the reservation's id")]
 HolderOption = Annotated[str, typer.Option("--holder", help="the holder: any text, compared exactly")]
-TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
 KeyOption = Annotated[str | None, typer.Option(help="repeat an earlier request with its key")]
 
 STATES = ("hold", "confirmed", "cancelled", "expired", "consumed", "released")

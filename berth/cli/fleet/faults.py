@@ -10,9 +10,7 @@ from uuid import UUID
 import typer
 
 from berth.cli.printing import Column, show_list, show_one
-from berth.cli.session import Session, command
-
-TenantOption = Annotated[str | None, typer.Option("--tenant", help="owner's id or name (admin keys only)")]
+from berth.cli.session import Session, TenantOption, command
 
 app = typer.Typer(no_args_is_help=True, help="Faults that tenants reported (admin keys only).")
 
