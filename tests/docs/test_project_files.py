@@ -42,3 +42,4 @@ def test_what_is_not_built_does_not_exist() -> None:
         assert paths, f"{item} names no path"
         for path in paths:
             assert not (ROOT / path).exists(), f"{item}: {path} exists"
+            assert not (ROOT / path.removesuffix(".py")).is_dir(), f"{item}: {path} exists as a package"
