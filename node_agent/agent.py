@@ -29,6 +29,7 @@ from node_agent.checks.start import require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.drivers.contract import Driver, Inventory
+from node_agent.drivers.looking import Look
 from node_agent.drivers.restarting import RestartLimits, Restarts
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
@@ -91,6 +92,7 @@ class Agent:
         self._executor: Executor | None = None
         self._heartbeat_answered_at: datetime | None = None
         self._last_held: list[UUID] = []
+        self._look = Look(self._driver)
         self._beating = asyncio.Lock()
         self._run_id = uuid4()
 
@@ -255,8 +257,9 @@ class Agent:
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def _watch_guests(self, executor: Executor) -> None:
+        look = Look(self._driver)
         while True:
-            if (inventory := await self._look()) is not None:
+            if (inventory := self._noted(await look())) is not None:
                 self._metrics.guests.set(len(inventory.allocations))
                 if self._restarts.notice(inventory):
                     # The control plane learns of it before a restart hides it. It counts only what was gathered after a time
@@ -285,7 +288,7 @@ class Agent:
 
     async def _beat(self) -> HeartbeatAnswer:
         gathered_after = self._heartbeat_answered_at
-        inventory = await self._look()
+        inventory = self._noted(await self._look())
         beat = Heartbeat(
             agent_version=agent_version(),
             driver=self._driver.name,
@@ -303,14 +306,9 @@ class Agent:
         self._refusals_in_a_row = 0
         return answer
 
-    async def _look(self) -> Inventory | None:
-        """What the node holds; None while the driver cannot look, as while libvirtd restarts."""
-        try:
-            inventory = await self._driver.inventory()
-        except OSError as error:
-            log.error("inventory_not_taken", driver=self._driver.name, why=str(error))
-            return None
-        self._last_held = inventory.allocations
+    def _noted(self, inventory: Inventory | None) -> Inventory | None:
+        if inventory is not None:
+            self._last_held = inventory.allocations
         return inventory
 
     def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 from node_agent.protocol import FailureCode
 from tests.drivers.checks import SLOT, must_prove
@@ -24,6 +26,11 @@ def kill_libvirtd() -> None:
     os.kill(int(PID_FILE.read_text()), signal.SIGKILL)
 
 
+def signal_libvirtd(number: signal.Signals) -> None:
+    """Stop it, or let it go on."""
+    os.kill(int(PID_FILE.read_text()), number)
+
+
 def start_libvirtd() -> None:
     """As systemd would, afterwards."""
     subprocess.run(
@@ -32,17 +39,37 @@ def start_libvirtd() -> None:
     )  # fmt: skip
 
 
+def without_inventory(stage: Stage, first: int) -> bool:
+    """Whether a heartbeat from the `first` on claims no inventory."""
+    return any(beat.inventory is None for beat in stage.plane.heartbeats[first:])
+
+
+async def hang(stage: Stage, allocation_id: UUID) -> None:
+    """A libvirtd that does not answer stops no heartbeat."""
+    signal_libvirtd(signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            beats = len(stage.plane.heartbeats)
+            await async_wait_for(partial(without_inventory, stage, beats), "a heartbeat although libvirtd hangs")
+        must(allocation_id in stage.plane.heartbeats[-1].allocations, "the heartbeat forgets the allocation")
+    finally:
+        signal_libvirtd(signal.SIGCONT)
+    beats = len(stage.plane.heartbeats)
+    await async_wait_for(
+        lambda: [beat for beat in stage.plane.heartbeats[beats:] if beat.inventory is not None],
+        "a heartbeat with inventory once libvirtd goes on",
+    )
+
+
 async def scene(directory: Path) -> None:
     """The guest answers, the agent goes on, a release fails closed, and succeeds once libvirtd is back."""
     async with Stage(LibvirtHarness(), directory).running() as stage:
         up = await stage.provision(SLOT)
         await stage.must_be_usable(up, SLOT, "before libvirtd is killed")
+        await hang(stage, up.allocation_id)
         kill_libvirtd()
         beats = len(stage.plane.heartbeats)
-        await async_wait_for(
-            lambda: [beat for beat in stage.plane.heartbeats[beats:] if beat.inventory is None],
-            "a heartbeat that claims no inventory",
-        )
+        await async_wait_for(partial(without_inventory, stage, beats), "a heartbeat that claims no inventory")
         must(up.allocation_id in stage.plane.heartbeats[-1].allocations, "the heartbeat forgets the allocation")
         await stage.must_be_usable(up, SLOT, "without libvirtd")
         down = await stage.release(up.allocation_id, SLOT)

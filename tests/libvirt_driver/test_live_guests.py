@@ -128,6 +128,35 @@ def test_a_guest_that_never_boots_fails_with_a_code_and_leaves_nothing(harness: 
     play(Impatient(), tmp_path, scenario)
 
 
+def virsh(*words: str) -> None:
+    """As an operator would, by hand."""
+    subprocess.run(["virsh", "-c", "qemu:///system", *words], check=True, capture_output=True)
+
+
+def test_a_paused_guest_is_down_and_goes_on_with_what_it_had_in_memory(harness: LibvirtHarness, tmp_path: Path) -> None:
+    """QEMU pauses a guest whose disk cannot grow; that is no guest that runs."""
+
+    async def scenario(node: Node) -> None:
+        order = node.order(restart_policy="always")
+        up = await perform(node.driver.provision(order), Unheard())
+        boot = "cat /proc/sys/kernel/random/boot_id"
+        before = await node.tenant.run(up.connection, boot)  # type: ignore[attr-defined]
+        virsh("suspend", str(order.allocation_id))
+        assert await node.state(order) is GuestState.DOWN
+        assert await node.driver.restart(order.allocation_id)
+        assert await node.state(order) is GuestState.RUNNING
+        assert await node.tenant.run(up.connection, boot) == before, "the same boot"  # type: ignore[attr-defined]
+        virsh("suspend", str(order.allocation_id))
+        await perform(node.verb(order, Verb.REBOOT), Unheard())
+        assert await node.state(order) is GuestState.RUNNING, "a verb ends a pause too"
+        assert await node.tenant.run(up.connection, boot) != before  # type: ignore[attr-defined]
+        virsh("suspend", str(order.allocation_id))
+        released = await perform(node.release(order), Unheard())
+        assert released.released, "a paused guest cannot be asked to shut down"
+
+    play(harness, tmp_path, scenario)
+
+
 def test_an_agent_without_libvirtd_says_so(harness: LibvirtHarness, tmp_path: Path) -> None:
     nowhere = "qemu+unix:///system?socket=/nonexistent/libvirt-sock"
     settings = Settings(

@@ -15,7 +15,25 @@ TWICE = (f"{PLANS}::test_a_phase_that_runs_again_at_once_changes_nothing[sandbox
 VERBS = (f"{PLANS}::test_verbs_keep_the_claim_and_only_rebuild_discards_the_disk[sandbox]",)
 PROGRESS = ("tests/node_agent/test_progress_of_phases.py",)
 
+LOOKING = ("tests/drivers/test_looking.py",)
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "driver: a hanging look is asked again",
+        "agent",
+        f"{SHARED}/looking.py",
+        "if self._running is not None and not self._running.done():",
+        "if False:",
+        LOOKING,
+    ),
+    Mutant(
+        "driver: what an earlier look found answers a later question",
+        "agent",
+        f"{SHARED}/looking.py",
+        "        self._running = running = asyncio.create_task(self._driver.inventory())",
+        "        running = self._running or asyncio.create_task(self._driver.inventory())\n        self._running = running",
+        LOOKING,
+    ),
     Mutant(
         "driver: a release writes before it removes",
         "agent",

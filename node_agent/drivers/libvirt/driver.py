@@ -157,12 +157,15 @@ class LibvirtDriver:
         await perform(Plan(removal.phases, removal.result, self._under_way.scope(allocation_id)), Unheard())
 
     async def inventory(self) -> Inventory:
-        """What directories, leases, domains and processes say. Raises OSError if libvirt cannot be reached."""
-        owners = await self._hypervisor.owners()
+        """What directories, leases, domains and processes say; a paused guest is down. Raises OSError without libvirt."""
+        owners, paused = await self._hypervisor.owners(), await self._hypervisor.paused()
         domains = [Held(owner.allocation_id, owner.slots, owner.fence, GuestState.UNKNOWN) for owner in owners]
         return await in_thread(
             lambda: take_inventory(
-                self._node.directories(), self._leases, lambda found: bool(processes_of(found.path)), domains
+                self._node.directories(),
+                self._leases,
+                lambda found: found.allocation_id not in paused and bool(processes_of(found.path)),
+                domains,
             )
         )
 

@@ -26,6 +26,14 @@ _UNDEFINE = (
     | libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 )
+_PAUSED = {
+    (libvirt.VIR_DOMAIN_PAUSED, reason)
+    for reason in (
+        libvirt.VIR_DOMAIN_PAUSED_UNKNOWN, libvirt.VIR_DOMAIN_PAUSED_USER, libvirt.VIR_DOMAIN_PAUSED_IOERROR,
+        libvirt.VIR_DOMAIN_PAUSED_WATCHDOG, libvirt.VIR_DOMAIN_PAUSED_CRASHED,
+    )
+}  # fmt: skip
+"""Not while libvirt starts a guest, copies its memory or migrates it: there it goes on by itself."""
 _ABSENT = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_SECRET)
 
 # libvirt prints every error to standard error otherwise, those too that are handled.
@@ -75,12 +83,13 @@ class Hypervisor:
         await self._call(start)
 
     async def press_power_button(self, allocation_id: UUID) -> None:
-        """Ask the guest to shut down, by ACPI. Not an error if it does not run. Raises HypervisorError."""
+        """Ask the guest to shut down, by ACPI. Not an error if it does not run, or is paused. Raises HypervisorError."""
 
         def press(connection: Any) -> None:
             domain = self._domain(connection, allocation_id)
             if domain is not None and domain.isActive():
-                domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+                with _absent_ignored(libvirt.VIR_ERR_OPERATION_INVALID):
+                    domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
 
         await self._call(press)
 
@@ -116,6 +125,31 @@ class Hypervisor:
             return domain is not None and bool(domain.isActive())
 
         return await self._call(active)
+
+    async def paused(self) -> set[UUID]:
+        """The guests of this directory that are there and do not run: a full disk, a pause by hand. Raises HypervisorError.
+
+        Not those that libvirt starts at this moment: QEMU is paused until its devices are set up.
+        """
+
+        def paused(connection: Any) -> set[UUID]:
+            domains = connection.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_PAUSED)
+            owners = [owner for domain in domains if _is_paused(domain) and (owner := _owner(domain)) is not None]
+            return {owner.allocation_id for owner in owners if owner.directory == self._directory}
+
+        return await self._call(paused)
+
+    async def go_on(self, allocation_id: UUID) -> bool:
+        """Let a paused guest run again; whether it was paused. Raises HypervisorError."""
+
+        def go_on(connection: Any) -> bool:
+            domain = self._domain(connection, allocation_id)
+            if domain is None or not _is_paused(domain):
+                return False
+            domain.resume()
+            return True
+
+        return await self._call(go_on)
 
     async def channel(self, allocation_id: UUID) -> str:
         """The socket of the guest's ready channel. Raises HypervisorError, LookupError."""
@@ -200,6 +234,13 @@ def _lookup(connection: Any, allocation_id: UUID) -> Any:
     with _absent_ignored():
         return connection.lookupByUUIDString(str(allocation_id))
     return None
+
+
+def _is_paused(domain: Any) -> bool:
+    with _absent_ignored():
+        state, reason = domain.state()
+        return (state, reason) in _PAUSED
+    return False
 
 
 def _owner(domain: Any) -> Owner | None:

@@ -107,6 +107,8 @@ class Boot:
         try:
             if await node.hypervisor.is_active(allocation_id):
                 if processes_of(self._directory.path):
+                    if await node.hypervisor.go_on(allocation_id):
+                        log.warning("paused_guest_goes_on", allocation_id=str(allocation_id))
                     # Its message was read when it was started: what it still owes is the proof of its host key.
                     self._is_ready = self._is_ready or not self._has_started
                     return "it runs"
