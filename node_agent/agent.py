@@ -1,9 +1,9 @@
-"""The agent process: start, six loops, stop. Constructs all parts.
+"""The agent process: start, seven loops, stop. Constructs all parts.
 
 Start: lock the state directory, read the journal, start guests again, obtain an identity, wait for the server, recover
-interrupted tasks. Loops: tasks, heartbeat, identity, measurements, guests, leases. An exception in a loop ends the process. On
-SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next process adopts
-them.
+interrupted tasks. Loops: tasks, heartbeat, identity, measurements, guests, their reachability, leases. An exception in a loop
+ends the process. On SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next
+process adopts them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from node_agent.burn_in.disk import remove_remains
 from node_agent.checks.start import require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
-from node_agent.drivers.contract import Driver, Inventory
+from node_agent.drivers.contract import Driver, Held, Inventory
 from node_agent.drivers.looking import Look
+from node_agent.drivers.reachability import Reachability
 from node_agent.drivers.restarting import RestartLimits, Restarts
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
@@ -55,6 +56,7 @@ from node_agent.wiping.build import agent_version
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BURN_IN_FEATURE
+from node_agent.wire.guests import GuestReport
 
 log = structlog.get_logger("node_agent")
 
@@ -92,7 +94,9 @@ class Agent:
         self._executor: Executor | None = None
         self._heartbeat_answered_at: datetime | None = None
         self._last_held: list[UUID] = []
+        self._last_seen = Inventory([], {})
         self._look = Look(self._driver)
+        self._reachability = Reachability(self._driver, settings.agent_unreachable_seconds)
         self._beating = asyncio.Lock()
         self._run_id = uuid4()
 
@@ -145,6 +149,7 @@ class Agent:
             group.create_task(self._keep_identity(executor))
             group.create_task(self._measure())
             group.create_task(self._watch_guests(executor))
+            group.create_task(self._watch_reachability())
             group.create_task(self._tend_leases())
 
     def _effects(self) -> Effects:
@@ -273,6 +278,11 @@ class Agent:
                     self._restarts.start_due(inventory)
             await asyncio.sleep(self._settings.agent_guest_check_seconds)
 
+    async def _watch_reachability(self) -> None:
+        while True:
+            await self._reachability.check(self._last_seen)
+            await asyncio.sleep(self._reachability.pause_seconds)
+
     async def _tend_leases(self) -> None:
         while True:
             try:
@@ -309,6 +319,7 @@ class Agent:
     def _noted(self, inventory: Inventory | None) -> Inventory | None:
         if inventory is not None:
             self._last_held = inventory.allocations
+            self._last_seen = inventory
         return inventory
 
     def _complete(self, inventory: Inventory, gathered_after: datetime | None) -> HeldInventory | None:
@@ -317,12 +328,15 @@ class Agent:
         if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
             return None
         held = [
-            HeldAllocation(
-                allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence, state=self._restarts.report_of(h)
-            )
+            HeldAllocation(allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence, state=self._report_of(h))
             for h in inventory.held
         ]
         return HeldInventory(gathered_after=gathered_after, allocations=held)
+
+    def _report_of(self, held: Held) -> GuestReport | None:
+        report = self._restarts.report_of(held)
+        is_silent = report is GuestReport.RUNNING and self._reachability.is_unreachable(held.allocation_id)
+        return GuestReport.UNREACHABLE if is_silent else report
 
     def _note(self, error: Exception, what: str) -> None:
         if isinstance(error, CredentialsRefused):

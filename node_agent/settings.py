@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     agent_stop_seconds: float = Field(3.0, ge=0, description="how long guests get to stop when the agent stops")
     agent_readiness_seconds: float = Field(30.0, gt=0, description="how long a guest may take to answer over SSH")
     agent_guest_check_seconds: float = Field(5.0, gt=0, description="time between two checks that guests run")
+    agent_unreachable_seconds: float = Field(
+        60.0, ge=0, description="a running guest whose SSH server does not answer for so long is reported; 0: none is"
+    )
     agent_restart_attempts_max: int = Field(
         5, ge=0, le=100, description="attempts in a row to start a guest again that ended; 0: none"
     )

@@ -42,7 +42,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 from node_agent.protocol import (
@@ -227,6 +227,14 @@ class Driver(Protocol):
 
     async def stop(self, grace_seconds: float) -> None:
         """The node is going down: stop every guest; `resume` of the next agent starts them again."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """What a driver has besides if its guests can be asked from outside whether they answer."""
+
+    async def answers(self, allocation_id: UUID) -> bool:
+        """Whether the guest's SSH server greets within seconds. False too if there is no such guest; raises nothing."""
 
 
 class InteractiveConsole(Protocol):

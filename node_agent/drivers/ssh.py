@@ -28,6 +28,9 @@ from cryptography.hazmat.primitives.serialization import (
 BANNER = b"SSH-2.0-berth_probe"
 KEXINIT, ECDH_INIT, ECDH_REPLY = 20, 30, 31
 PACKET_BYTES_MAX = 35_000
+GREETING_BYTES_MAX, GREETING_LINES_MAX = 4_096, 32
+GREETING_SECONDS = 5.0
+"""How long a guest may take to greet: under emulation and load it takes a second."""
 OFFERED = (
     b"curve25519-sha256", b"ssh-ed25519", b"aes128-ctr", b"aes128-ctr", b"hmac-sha2-256", b"hmac-sha2-256",
     b"none", b"none", b"", b"",
@@ -64,6 +67,25 @@ async def check_ssh(host: str, port: int, host_key: str, seconds_max: float) -> 
                 writer.close()
     except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError, InvalidSignature) as error:
         raise NotReady(f"SSH at {host}:{port}: {str(error) or type(error).__name__}") from error
+
+
+async def greets(host: str, port: int, seconds_max: float) -> bool:
+    """Whether something at `host`:`port` greets as an SSH server does (RFC 4253 §4.2), within its first lines."""
+    try:
+        async with asyncio.timeout(seconds_max):
+            reader, writer = await asyncio.open_connection(host, port, limit=GREETING_BYTES_MAX)
+            try:
+                for _ in range(GREETING_LINES_MAX):
+                    line = await reader.readline()
+                    if line.startswith(b"SSH-"):
+                        return True
+                    if not line:
+                        return False
+            finally:
+                writer.close()
+    except (TimeoutError, OSError, ValueError):
+        return False
+    return False
 
 
 async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected_key: bytes) -> None:

@@ -16,6 +16,8 @@ class GuestReport(StrEnum):
     """What the agent finds of a guest that is up by its record."""
 
     RUNNING = "running"
+    UNREACHABLE = "unreachable"
+    """It runs, and its SSH server has not answered for a while."""
     STOPPED = "stopped"
     """Stopped by the verb `stop`."""
     DOWN = "down"

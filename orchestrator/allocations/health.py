@@ -22,6 +22,8 @@ class Cause(StrEnum):
     GUEST_DOWN = "guest_down"
     GUEST_GONE = "guest_gone"
     NODE_SILENT = "node_silent"
+    GUEST_UNREACHABLE = "guest_unreachable"
+    """The guest runs and its SSH server does not answer: perhaps its tenant wants that, so nothing follows from it."""
 
 
 class Sight(StrEnum):
@@ -29,6 +31,8 @@ class Sight(StrEnum):
 
     ALIVE = "alive"
     """It runs, or is stopped because its tenant ordered that."""
+    UNREACHABLE = "unreachable"
+    """It runs and does not answer."""
     DOWN = "down"
     ENDED = "ended"
     """It is down and its agent does not start it again."""
@@ -50,6 +54,7 @@ HEALTHY = Condition(Health.HEALTHY, None)
 
 _SEEN = {
     Sight.ALIVE: HEALTHY,
+    Sight.UNREACHABLE: Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE),
     Sight.DOWN: Condition(Health.DEGRADED, Cause.GUEST_DOWN),
     Sight.ENDED: Condition(Health.LOST, Cause.GUEST_DOWN),
     Sight.GONE: Condition(Health.DEGRADED, Cause.GUEST_GONE),
@@ -60,16 +65,24 @@ _SEEN = {
 def condition_after(now: Condition, sight: Sight) -> Condition | None:
     """The new condition, or None if nothing changes: an outage begins, becomes `lost`, or ends, each once.
 
-    A lost allocation stays lost until its guest is seen alive; a degraded one keeps the cause that it was noticed for.
+    A lost allocation stays lost until its guest is seen to run; a degraded one keeps the cause that it was noticed for, but an
+    unreachable guest that ends begins an outage. A guest that runs again and does not answer has recovered from its outage first.
     """
     seen = _SEEN[sight]
+    if now.cause is Cause.GUEST_UNREACHABLE:
+        return None if seen == now else seen
+    if sight is Sight.UNREACHABLE and now.health is not Health.HEALTHY:
+        return HEALTHY
     if seen.health is now.health or (now.health is Health.LOST and seen.health is Health.DEGRADED):
         return None
     return seen
 
 
 def condition_after_deadline(now: Condition) -> Condition | None:
-    """The condition of an allocation whose deadline has passed: lost with the same cause; None if it is lost already."""
+    """The condition of an allocation whose deadline has passed: lost with the same cause; None if it is lost already.
+
+    One that is merely unreachable has no deadline.
+    """
     return Condition(Health.LOST, now.cause) if now.health is Health.DEGRADED else None
 
 
@@ -80,8 +93,8 @@ class HealthDeadlines:
     lost_seconds: float
     release_seconds: float
 
-    def seconds_of(self, health: Health) -> float | None:
-        """Seconds until the deadline of this health; None: it has none."""
-        if health is Health.DEGRADED:
-            return self.lost_seconds
-        return self.release_seconds or None if health is Health.LOST else None
+    def seconds_of(self, condition: Condition) -> float | None:
+        """Seconds until the deadline of this condition; None: it has none."""
+        if condition.health is Health.DEGRADED:
+            return None if condition.cause is Cause.GUEST_UNREACHABLE else self.lost_seconds
+        return self.release_seconds or None if condition.health is Health.LOST else None

@@ -177,8 +177,8 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"allocation_id": ID, "verb": TEXT, "guest_state": TEXT, **_TROUBLE, "fence": FENCE},
     ),
     EventType.ALLOCATION_DEGRADED: EventKind(
-        _T, "an active allocation is without service and may recover by itself; it counts as lost at waits_until",
-        {**_OUTAGE, "waits_until": TIME},
+        _T, "an active allocation is without service and counts as lost at waits_until, or its guest runs and does not answer",
+        {**_OUTAGE, "waits_until": nullable(TIME)},
     ),
     EventType.ALLOCATION_RECOVERED: EventKind(
         _T, "a degraded or lost allocation serves again", {**_OUTAGE, "recovered_at": TIME, "lost_at": nullable(TIME)}

@@ -41,9 +41,10 @@ select id, state, coalesce(waits_for, 'nothing') from approvals
 where case when state = 'pending' then waits_for is null or waits_since is null or waits_until is null
            else (waits_for, waits_since, waits_until) is distinct from (null, null, null) end
 """
-# A lost allocation may be kept until its tenant acts; a degraded one recovers or becomes lost.
+# A lost allocation may be kept until its tenant acts; a degraded one recovers or becomes lost. An unreachable guest runs.
 HEALTH_INCOMPLETE = """
-select id, health_cause from allocations where state = 'active' and health = 'degraded' and health_until is null
+select id, health_cause, case when health_until is null then 'without a deadline' else 'with the deadline ' || health_until end
+from allocations where state = 'active' and health = 'degraded' and (health_until is null) <> (health_cause = 'guest_unreachable')
 """
 # A deadline that never comes is none: no rescuer would ever look.
 ENDLESS = """
@@ -108,7 +109,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, RESERVATIONS_INCOMPLETE, "reservation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, APPROVALS_INCOMPLETE, "approval {0} is {1} and waits for {2}: that is incomplete")
-    verdict.scan(connection, HEALTH_INCOMPLETE, "allocation {0} is degraded ({1}) without a deadline")
+    verdict.scan(connection, HEALTH_INCOMPLETE, "allocation {0} is degraded ({1}) {2}")
     verdict.scan(connection, ENDLESS, "{0} ({1}) waits since {2} until {3}: that is no deadline")
     verdict.scan(
         connection,

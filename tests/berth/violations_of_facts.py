@@ -130,6 +130,10 @@ FACTS = [
         DEGRADED + "null where name = 'active'",
     ),
     planted(
+        "an unreachable allocation with a deadline", "P9", "is degraded (guest_unreachable) with the deadline",
+        DEGRADED.replace("guest_down", "guest_unreachable") + "clock_timestamp() + interval '1 day' where name = 'active'",
+    ),
+    planted(
         "a degraded allocation that never becomes lost", "P9", "that is no deadline",
         DEGRADED + "'infinity' where name = 'active'",
     ),

@@ -169,6 +169,25 @@ def test_a_guest_that_stays_ended_is_credited_until_it_counts_as_lost(database_u
     assert kept(database_url) == []
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_guest_that_ran_and_did_not_answer_is_credited_nothing(database_url: str, is_released: bool) -> None:
+    """Its tenant may have closed the port."""
+    seeded, mine, node = _active(database_url)
+
+    async def way(context: Context) -> None:
+        await see(context, node, (mine, RUNNING))
+        await see(context, node, (mine, GuestReport.UNREACHABLE))
+        if is_released:
+            await release(context, seeded, mine)
+        else:
+            await see(context, node, (mine, RUNNING))
+
+    run_with(database_url, way)
+    meter_all(database_url)
+    assert _credits(database_url) == []
+    assert kept(database_url) == []
+
+
 def test_the_silence_of_a_node_is_credited_until_the_end(database_url: str) -> None:
     _, mine, node = _active(database_url)
     fall_silent(database_url, node)

@@ -22,6 +22,7 @@ from tests.database.index_queries import explain_statement
 from tests.health.sights import SILENT_SECONDS, contact, fall_silent, health_events, health_of, see
 
 DOWN, ENDED, RUNNING, STOPPED = GuestReport.DOWN, GuestReport.ENDED, GuestReport.RUNNING, GuestReport.STOPPED
+UNREACHABLE = GuestReport.UNREACHABLE
 
 
 def _two_active(url: str, nodes: int = 1) -> tuple[Seeded, list[uuid.UUID]]:
@@ -66,6 +67,68 @@ def test_a_guest_that_is_down_is_degraded_once_then_lost_or_recovered(database_u
         "select code, detail from allocation_timeline where allocation_id = %s and actor_id = 'health' order by id", mine,
     )  # fmt: skip
     assert notes == [("degraded", "guest_down"), ("lost", "guest_down"), ("recovered", "guest_down")]
+
+
+def test_an_unreachable_guest_is_announced_and_has_no_deadline_and_its_end_begins_an_outage(database_url: str) -> None:
+    seeded, (mine, other) = _two_active(database_url)
+    node = seeded.nodes[0].id
+
+    async def way(context: Context) -> None:
+        await see(context, node, (mine, RUNNING), (other, RUNNING))
+        for _ in range(2):
+            await see(context, node, (mine, UNREACHABLE), (other, RUNNING))
+        row = allocation_of(database_url, mine)
+        assert (row["health"], row["health_cause"], row["health_until"]) == ("degraded", "guest_unreachable", None)
+        began = row["health_since"]
+        ran = await see(context, node, (mine, UNREACHABLE), (other, RUNNING))
+        await see(context, node, (mine, DOWN), (other, RUNNING))
+        row = allocation_of(database_url, mine)
+        assert (row["health"], row["health_cause"], row["proof_of_life_at"]) == ("degraded", "guest_down", ran)
+        assert row["health_since"] > began, "while it was unreachable it ran"
+        assert row["health_until"] is not None
+        await see(context, node, (mine, UNREACHABLE), (other, RUNNING))
+        assert health_of(database_url, mine) == (None, None), "it runs: its outage is over"
+        await see(context, node, (mine, UNREACHABLE), (other, RUNNING))
+        assert health_of(database_url, mine) == ("degraded", "guest_unreachable")
+        await see(context, node, (mine, RUNNING), (other, RUNNING))
+
+    run_with(database_url, way)
+    assert health_of(database_url, mine) == (None, None)
+    assert health_events(database_url, mine) == ["degraded", "degraded", "recovered", "degraded", "recovered"]
+    assert health_events(database_url, other) == []
+
+
+def test_the_silence_of_a_node_is_an_outage_of_unreachable_guests_too(database_url: str) -> None:
+    seeded, (mine, other) = _two_active(database_url)
+    node = seeded.nodes[0].id
+
+    async def way(context: Context) -> None:
+        await see(context, node, (mine, RUNNING), (other, RUNNING))
+        await see(context, node, (mine, UNREACHABLE), (other, RUNNING))
+        fall_silent(database_url, node)
+        await mark_node_offline(context, node, SILENT_SECONDS)
+        assert health_of(database_url, mine) == health_of(database_url, other) == ("degraded", "node_silent")
+        assert allocation_of(database_url, mine)["health_until"] is not None
+
+    run_with(database_url, way)
+
+
+def test_an_offline_node_is_found_whose_only_guest_is_unreachable(database_url: str) -> None:
+    seeded = seed(database_url)
+    node, mine = seeded.nodes[0].id, create_allocation(database_url, seeded)
+
+    async def way(context: Context) -> None:
+        await provision(context, database_url, mine)
+        await see(context, node, (mine, RUNNING))
+        await see(context, node, (mine, UNREACHABLE))
+        with connect(database_url) as database:
+            database.execute("update nodes set online = false where id = %s", (node,))
+        assert await find_unnoticed_nodes(context, 10) == [node]
+        assert await degrade_unnoticed(context, node)
+        assert await find_unnoticed_nodes(context, 10) == []
+
+    run_with(database_url, way)
+    assert health_of(database_url, mine) == ("degraded", "node_silent")
 
 
 def test_a_guest_that_is_gone_is_noticed_only_by_an_inventory_from_after_its_start(database_url: str) -> None:

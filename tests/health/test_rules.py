@@ -16,6 +16,8 @@ from orchestrator.allocations.health import (
     condition_after_deadline,
 )
 
+DEADLINES = HealthDeadlines(lost_seconds=5, release_seconds=9)
+
 
 class Outages(RuleBasedStateMachine):
     """Sights and deadlines in any order, compared with the changes that were announced."""
@@ -23,23 +25,28 @@ class Outages(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = HEALTHY
-        self.announced: list[Health] = []
+        self.announced: list[Condition] = []
         self.last_sight = Sight.ALIVE
 
     def _take(self, to: Condition | None) -> None:
         if to is not None:
-            assert to.health is not self.now.health, "what is announced is a change"
+            assert to != self.now, "what is announced is a change"
+            assert to.health is not self.now.health or self.now.cause is Cause.GUEST_UNREACHABLE, "or an outage begins"
             self.now = to
-            self.announced.append(to.health)
+            self.announced.append(to)
 
     @rule(sight=sampled_from(Sight))
     def see(self, sight: Sight) -> None:
         was = self.now
         self.last_sight = sight
         self._take(condition_after(was, sight))
-        assert (self.now.health is Health.HEALTHY) == (sight is Sight.ALIVE)
-        if was.health is Health.LOST and sight is not Sight.ALIVE:
+        runs = sight in (Sight.ALIVE, Sight.UNREACHABLE)
+        assert (self.now.health is Health.HEALTHY or self.now.cause is Cause.GUEST_UNREACHABLE) == runs
+        if was.health is Health.LOST and not runs:
             assert self.now == was
+        if sight is Sight.UNREACHABLE and was.cause not in (None, Cause.GUEST_UNREACHABLE):
+            assert self.now == HEALTHY, "its outage is over"
+            self._take(condition_after(self.now, sight))
         if sight is Sight.ENDED:
             assert self.now.health is Health.LOST
         assert condition_after(self.now, sight) is None, "a repeated sight changes nothing"
@@ -47,6 +54,9 @@ class Outages(RuleBasedStateMachine):
     @rule()
     def pass_deadline(self) -> None:
         was = self.now
+        if DEADLINES.seconds_of(was) is None:
+            assert was.health is Health.HEALTHY or was.cause is Cause.GUEST_UNREACHABLE
+            return
         self._take(condition_after_deadline(was))
         assert (self.now.health is Health.HEALTHY) == (was.health is Health.HEALTHY)
         assert self.now.cause is was.cause
@@ -58,8 +68,8 @@ class Outages(RuleBasedStateMachine):
 
     @invariant()
     def recoveries_end_outages(self) -> None:
-        begun = [h for h in self.announced if h is not Health.HEALTHY]
-        recovered = self.announced.count(Health.HEALTHY)
+        begun = [c for c in self.announced if c != HEALTHY]
+        recovered = self.announced.count(HEALTHY)
         assert recovered <= len(begun)
         assert all(a is not b for a, b in zip(self.announced, self.announced[1:], strict=False))
 
@@ -71,6 +81,7 @@ def test_each_sight_of_a_healthy_allocation_has_its_condition() -> None:
     found = {sight: condition_after(HEALTHY, sight) for sight in Sight}
     assert found == {
         Sight.ALIVE: None,
+        Sight.UNREACHABLE: Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE),
         Sight.DOWN: Condition(Health.DEGRADED, Cause.GUEST_DOWN),
         Sight.ENDED: Condition(Health.LOST, Cause.GUEST_DOWN),
         Sight.GONE: Condition(Health.DEGRADED, Cause.GUEST_GONE),
@@ -78,7 +89,12 @@ def test_each_sight_of_a_healthy_allocation_has_its_condition() -> None:
     }
 
 
-def test_only_a_lost_allocation_may_be_kept_without_a_deadline() -> None:
+def test_only_a_lost_allocation_may_be_kept_without_a_deadline_and_an_unreachable_one_runs() -> None:
     keep = HealthDeadlines(lost_seconds=5, release_seconds=0)
-    assert [keep.seconds_of(health) for health in Health] == [None, 5, None]
-    assert HealthDeadlines(lost_seconds=5, release_seconds=9).seconds_of(Health.LOST) == 9
+    outages = [cause for cause in Cause if cause is not Cause.GUEST_UNREACHABLE]
+    for cause in outages:
+        assert keep.seconds_of(Condition(Health.DEGRADED, cause)) == 5
+        assert keep.seconds_of(Condition(Health.LOST, cause)) is None
+        assert DEADLINES.seconds_of(Condition(Health.LOST, cause)) == 9
+    assert DEADLINES.seconds_of(HEALTHY) is None
+    assert DEADLINES.seconds_of(Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE)) is None

@@ -45,6 +45,28 @@ def _reports(plane: ControlPlane) -> list[GuestReport | None]:
     return [one.state for beat in plane.heartbeats if beat.inventory for one in beat.inventory.allocations]
 
 
+def test_a_guest_that_runs_and_does_not_answer_is_reported_and_left_alone(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation, connection = await _up(plane, tenant)
+        await plane.until(lambda: GuestReport.RUNNING in _reports(plane))
+        state = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
+        assert state is not None
+        os.kill(state.pid, signal.SIGSTOP)
+        try:
+            await plane.until(lambda: GuestReport.UNREACHABLE in _reports(plane))
+            plane.heartbeats.clear()
+            await plane.until(lambda: len(_reports(plane)) >= 3)
+            assert set(_reports(plane)) == {GuestReport.UNREACHABLE}, "it is not started again"
+        finally:
+            os.kill(state.pid, signal.SIGCONT)
+        plane.heartbeats.clear()
+        await plane.until(lambda: GuestReport.RUNNING in _reports(plane))
+        assert AllocationDirectory(agent.guest_directory(allocation)).guest_state() == state
+        assert await tenant.run(connection, "echo here") == "here\n"
+
+    play(scenario, **QUICK, BERTH_AGENT_UNREACHABLE_SECONDS="1")
+
+
 def test_a_killed_guest_is_reported_down_and_started_again_on_its_port_and_disk(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation, connection = await _up(plane, tenant)

@@ -76,12 +76,13 @@ def credit_of(event_type: str, data: Mapping[str, Any], version: int, rule: Cred
     """The credit for the outage that the event ends, by the operator's rule; None if it ends none.
 
     Of a guest that ended and is lost, only the time until then: its tenant may have ended it, and can start it or release it.
+    Nothing of a guest that ran and did not answer: its tenant may have closed the port.
     """
     if event_type not in OUTAGE_ENDS or rule == "none":
         return None
     noticed_field, end_field, cause_field, lost_field = OUTAGE_ENDS[event_type]
     starts_at = data.get("last_proof_of_life_at" if rule == "last_proof_of_life" else noticed_field)
-    if starts_at is None:
+    if starts_at is None or data[cause_field] == Cause.GUEST_UNREACHABLE:
         return None
     is_with_tenant = data[cause_field] == Cause.GUEST_DOWN and data[lost_field] is not None
     ends_at = data[lost_field] if is_with_tenant else data[end_field]

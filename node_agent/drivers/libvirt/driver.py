@@ -38,6 +38,7 @@ from node_agent.drivers.libvirt.release import GuestRemoval
 from node_agent.drivers.libvirt.verbs import Restart, rebuild_phases
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.removal import StillThere
+from node_agent.drivers.ssh import GREETING_SECONDS, greets
 from node_agent.drivers.threads import in_thread
 from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
@@ -185,6 +186,13 @@ class LibvirtDriver:
     async def topology(self) -> Topology:
         """See `node_agent.discovery`."""
         return await discover(self.name)
+
+    async def answers(self, allocation_id: UUID) -> bool:
+        """See `Answering`."""
+        record = self._node.directory(allocation_id).load()
+        if record is None or record.port is None:
+            return False
+        return await greets(self._node.limits.host, record.port, GREETING_SECONDS)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest wrote to its serial port, and virtlogd kept."""

@@ -35,6 +35,7 @@ from node_agent.drivers.sandbox.provisioning import NO_DEVICES, Node, Provisioni
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import SandboxRemoval
 from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
+from node_agent.drivers.ssh import GREETING_SECONDS, greets
 from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
@@ -54,6 +55,7 @@ class SandboxDriver:
         self._allocations = directory / "allocations"
         for folder in (directory, self._allocations, directory / "images", directory / "leases"):
             make_private_directory(folder)
+        self._host = host
         self._images = ImageCache(directory / "images", limits.images)
         self._leases = Leases(directory / "leases", limits.lease_seconds)
         self._launcher = GuestLauncher(directory / "launcher.lock")
@@ -155,6 +157,13 @@ class SandboxDriver:
     async def topology(self) -> Topology:
         """See `node_agent.discovery`."""
         return await discover(self.name)
+
+    async def answers(self, allocation_id: UUID) -> bool:
+        """See `Answering`."""
+        record = self._directory(allocation_id).load()
+        if record is None or record.port is None:
+            return False
+        return await greets(self._host, record.port, GREETING_SECONDS)
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest's process wrote to its standard error."""

@@ -39,12 +39,12 @@ left join jsonb_to_recordset(cast(:held as jsonb)) as h(allocation_id uuid, stat
 join claims c on c.id = a.claim_id
 where a.node_id = :node_id and a.state = 'active' and a.guest_verb is null
   and greatest(a.active_at, a.waits_since) < :after
-  and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended'))
+  and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended', 'unreachable'))
 """
 _HEALTHY_OF_NODE = """
 select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
 from allocations a join claims c on c.id = a.claim_id
-where a.node_id = :node_id and a.state = 'active' and a.health is null
+where a.node_id = :node_id and a.state = 'active' and (a.health is null or a.health_cause = 'guest_unreachable')
 """
 _PAST_DEADLINE = """
 select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
@@ -60,9 +60,12 @@ changes as (
 ), moved as (
     update allocations a set
         row_version = a.row_version + 1, health = c.health, health_cause = c.cause,
-        health_since = case when c.health is not null then coalesce(a.health_since, at.now) end,
+        -- A guest that was unreachable has run until now: its outage begins here.
+        health_since = case when c.health is not null then
+            coalesce(case when a.health_cause <> 'guest_unreachable' then a.health_since end, at.now) end,
         proof_of_life_at = case when c.health is not null then
-            coalesce(a.proof_of_life_at, greatest(a.active_at, least(cast(:proof as timestamptz), at.now))) end,
+            coalesce(case when a.health_cause <> 'guest_unreachable' then a.proof_of_life_at end,
+                     greatest(a.active_at, least(cast(:proof as timestamptz), at.now))) end,
         lost_at = case when c.health = 'lost' then coalesce(a.lost_at, at.now) end,
         health_until = case when c.health is not null then at.now + make_interval(secs => c.wait_seconds) end
     from changes c, at where a.id = c.id and a.state = 'active'
@@ -91,7 +94,8 @@ order by health_until limit :limit
 # Marked offline by another door than silence, or active only since.
 _UNNOTICED = """
 select n.id from nodes n where not n.online and n.state <> 'retired' and exists (
-    select from allocations a where a.node_id = n.id and a.state = 'active' and a.health is null)
+    select from allocations a where a.node_id = n.id and a.state = 'active'
+        and (a.health is null or a.health_cause = 'guest_unreachable'))
 order by n.id limit :limit
 """
 _LOCK_NODE = "select online from nodes where id = :node_id for no key update"
@@ -120,7 +124,7 @@ async def note_inventory(
 
 
 async def note_silence(tx: Transaction, node_id: UUID, deadlines: HealthDeadlines) -> list[str]:
-    """Every healthy allocation of the silent node becomes degraded; return the changes."""
+    """Every allocation of the silent node whose guest ran until now becomes degraded; return the changes."""
     proof = (await tx.execute(_LAST_SEEN, {"node_id": node_id})).scalar_one()
     rows = (await tx.execute(_HEALTHY_OF_NODE, {"node_id": node_id})).all()
     changes = [_Change(row, to) for row in rows if (to := _after(row, Sight.SILENT))]
@@ -154,7 +158,7 @@ async def find_past_deadline(reading: Reading, limit: int) -> list[UUID]:
 
 
 async def find_unnoticed_nodes(reading: Reading, limit: int) -> list[UUID]:
-    """Offline nodes with allocations that count as healthy."""
+    """Offline nodes with allocations whose guests count as running."""
     return list((await reading.execute(_UNNOTICED, {"limit": limit})).scalars())
 
 
@@ -166,7 +170,7 @@ async def _change(
             "id": str(change.row.id),
             "health": None if change.to is HEALTHY else change.to.health,
             "cause": change.to.cause,
-            "wait_seconds": deadlines.seconds_of(change.to.health),
+            "wait_seconds": deadlines.seconds_of(change.to),
             "fence": change.row.fence,
         }
         for change in changes
@@ -188,7 +192,7 @@ def _sight_of(row: Row[Any]) -> Sight | None:
     """What the inventory says of the allocation; None for a guest on its way up or down."""
     if not row.is_named:
         return Sight.GONE
-    if row.reported in (GuestReport.DOWN, GuestReport.ENDED):
+    if row.reported in (GuestReport.DOWN, GuestReport.ENDED, GuestReport.UNREACHABLE):
         return Sight(row.reported)
     if row.reported is None:
         # An agent of the version before names what it holds, and nothing of its state: only its silence has ended.

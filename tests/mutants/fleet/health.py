@@ -11,6 +11,7 @@ _CREDIT = "migrations/functions/billing/credit_outages.sql"
 _NOTICING = "tests/health/test_noticing.py"
 _ENDING = "tests/health/test_ending.py"
 _CREDITS = "tests/health/test_credits.py"
+_UNREACHABLE = f"{_NOTICING}::test_an_unreachable_guest_is_announced_and_has_no_deadline_and_its_end_begins_an_outage"
 
 
 def _mutant(name: str, noun: str, file: str, old: str, new: str, test: str) -> Mutant:
@@ -67,6 +68,39 @@ MUTANTS: list[Mutant] = [
         "a guest that its tenant powered off is free of charge", "billing", "worker/metering/meter.py",
         "ends_at = data[lost_field] if is_with_tenant else data[end_field]", "ends_at = data[end_field]",
         f"{_CREDITS}::test_a_guest_that_stays_ended_is_credited_until_it_counts_as_lost[False]",
+    ),
+    _mutant(
+        "a guest whose port its tenant closed is free of charge", "billing", "worker/metering/meter.py",
+        " or data[cause_field] == Cause.GUEST_UNREACHABLE:", ":",
+        f"{_CREDITS}::test_a_guest_that_ran_and_did_not_answer_is_credited_nothing[False]",
+    ),
+    _mutant(
+        "an unreachable guest is lost and released", "allocations", _RULES,
+        "return None if condition.cause is Cause.GUEST_UNREACHABLE else self.lost_seconds", "return self.lost_seconds",
+        _UNREACHABLE,
+    ),
+    _mutant(
+        "an unreachable guest that ends stays unreachable", "allocations", _RULES,
+        "        return None if seen == now else seen\n", "        return seen if seen == HEALTHY else None\n", _UNREACHABLE,
+    ),
+    _mutant(
+        "an outage begins when its guest stopped answering", "allocations", _STORE,
+        "coalesce(case when a.health_cause <> 'guest_unreachable' then a.health_since end, at.now) end",
+        "coalesce(a.health_since, at.now) end", _UNREACHABLE,
+    ),
+    _mutant(
+        "the silence of a node spares unreachable guests", "allocations", _STORE,
+        "a.state = 'active' and (a.health is null or a.health_cause = 'guest_unreachable')\n",
+        "a.state = 'active' and a.health is null\n",
+        f"{_NOTICING}::test_the_silence_of_a_node_is_an_outage_of_unreachable_guests_too",
+    ),
+    _mutant(
+        "a guest is unreachable at its first silence", "agent", "node_agent/drivers/reachability.py",
+        ">= self._silent_seconds:", ">= 0:", "tests/drivers/test_reachability.py",
+    ),
+    _mutant(
+        "a guest that answers again stays unreachable", "agent", "node_agent/drivers/reachability.py",
+        "        self._unreachable.discard(allocation_id)\n", "", "tests/drivers/test_reachability.py",
     ),
     _mutant(
         "time that was not metered is credited", "billing", _CREDIT, "greatest(c.starts_at, i.active_at, c.after,",
