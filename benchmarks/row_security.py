@@ -1,4 +1,4 @@
-"""CPU time of PostgreSQL for each create through HTTP, with and without the policies of the public API's role, in one run.
+"""CPU time of PostgreSQL for each create and hold through HTTP, with and without the policies of the public API's role.
 
 Rounds alternate; the median of the ratios of neighbours is the figure. The API connects as `berth_public_api` in both, and names
 its tenants in both.
@@ -13,7 +13,8 @@ import psutil
 import psycopg
 
 from benchmarks.figures import Figure
-from benchmarks.load import drive
+from benchmarks.load import drive, drive_given
+from benchmarks.reserving import list_slots, make_holds
 from benchmarks.running import Bench, bench
 from benchmarks.seeding import BenchTenant, empty_fleet
 from migrations.privileges import apply_privileges
@@ -21,29 +22,38 @@ from migrations.privileges import apply_privileges
 NODES = 3_000
 RATIO_MAX = 1.05
 CREATES = {1: 800, 64: 12_000}
+HOLDS = {1: 800, 64: 12_000}
 ROUNDS = 5
 
 _TABLES = "select relname from pg_class where relrowsecurity and relnamespace = 'public'::regnamespace"
 
 
 def run(quick: bool) -> list[Figure]:
-    """One figure for each number of clients."""
+    """One figure for each kind of request and number of clients."""
     rounds, share = (2, 4) if quick else (ROUNDS, 1)
     with bench() as servers:
         url, tenants = servers.fleet(NODES)
         endpoints = servers.endpoints(url)
         servers.api(endpoints)
         port = endpoints.public_port
-        found: defaultdict[tuple[int, bool], list[float]] = defaultdict(list)
+        units = list_slots(url)
+        creates: defaultdict[tuple[int, bool], list[float]] = defaultdict(list)
+        holds: defaultdict[tuple[int, bool], list[float]] = defaultdict(list)
         for number in range(rounds):
-            for clients, creates in CREATES.items():
-                # Each goes first as often as the other.
-                for limited in (True, False) if number % 2 else (False, True):
-                    _set_policies(url, limited)
-                    found[clients, limited].append(
-                        _cpu_per_create(servers, url, port, clients, creates // share, tenants)
-                    )
-    return [_figure(clients, found[clients, True], found[clients, False]) for clients in CREATES]
+            # Each goes first as often as the other.
+            for limited in (True, False) if number % 2 else (False, True):
+                _set_policies(url, limited)
+                for clients, count in CREATES.items():
+                    cost = _cpu_per_create(servers, url, port, clients, count // share, tenants)
+                    creates[clients, limited].append(cost)
+                for clients, count in HOLDS.items():
+                    given = make_holds(units[: count // share], tenants, 3_600)
+                    holds[clients, limited].append(_cpu_per_hold(servers, url, port, clients, given))
+    return [
+        _figure(f"{kind}_policies_{clients}_clients", found[clients, True], found[clients, False])
+        for kind, found in (("create", creates), ("hold", holds))
+        for clients in CREATES
+    ]
 
 
 def _set_policies(url: str, limited: bool) -> None:
@@ -73,6 +83,24 @@ def _cpu_per_create(
     return used / float(row[0]) * 1e6
 
 
+def _cpu_per_hold(servers: Bench, url: str, port: int, clients: int, given: list[list[str]]) -> float:
+    """Microseconds of all of the server's processes for each hold of one slot, after a tenth of the holds to warm up."""
+    warm = max(50, len(given) // 10)
+    _forget_holds(url)
+    drive_given(port, clients, given[:warm], {"201"})
+    before = _cpu_seconds(servers)
+    drive_given(port, clients, given[warm:], {"201"})
+    used = _cpu_seconds(servers) - before
+    _forget_holds(url)
+    return used / (len(given) - warm) * 1e6
+
+
+def _forget_holds(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("truncate reservations")
+    empty_fleet(url)
+
+
 def _cpu_seconds(servers: Bench) -> float:
     """CPU time of the postmaster, its live children and those that it has reaped."""
     pid = int((servers.postgres.directory / "postmaster.pid").read_text().split()[0])
@@ -88,11 +116,11 @@ def _cpu_seconds(servers: Bench) -> float:
     return total
 
 
-def _figure(clients: int, limited: list[float], free: list[float]) -> Figure:
+def _figure(name: str, limited: list[float], free: list[float]) -> Figure:
     ratio = statistics.median(one / other for one, other in zip(limited, free, strict=True))
     note = f"{statistics.median(limited):,.0f} us of PostgreSQL with the policies, {statistics.median(free):,.0f} us without"
     return Figure(
-        f"create_policies_{clients}_clients",
+        name,
         ratio,
         "ratio",
         RATIO_MAX,

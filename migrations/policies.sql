@@ -23,6 +23,7 @@ begin
             ('metering_intervals',         'tenant_id'),
             ('notification_subscriptions', 'scope'),
             ('operations',                 'scope'),
+            ('reservations',               'tenant_id'),
             ('retention_policies',         'scope'),
             ('ssh_keys',                   'tenant_id'),
             ('webhooks',                   'tenant_id'),

@@ -68,6 +68,7 @@ begin
             ('regions',                     'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
             ('reservation_watermark',       'su',    '',      '',      'su',    '',      '',      '',      's',     's'),
             ('reservations',                'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),
+            ('reservation_states',          's',     '',      '',      's',     '',      '',      '',      's',     's'),
             ('resources',                   'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
             ('retention_policies',          'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('sku_prices',                  'si',    '',      '',      's',     '',      '',      '',      's',     's'),
@@ -90,6 +91,8 @@ begin
             ('audit_advance',               'x',     '',      '',      'x',     '',      '',      '',      '',      ''),
             ('audit_forget',                '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('audit_stream_begin',          '',      '',      '',      '',      '',      'x',     '',      '',      ''),
+            ('expire_holds',                'x',     '',      '',      '',      '',      '',      '',      '',      ''),
+            ('lock_overdue_holds',          'x',     '',      '',      '',      '',      '',      '',      '',      ''),
             ('log_extend',                  'x',     '',      '',      '',      '',      '',      'x',     '',      ''),
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     '')

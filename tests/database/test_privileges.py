@@ -23,6 +23,8 @@ RUN_AS_OWNER = {
     "audit_forget",
     "audit_stream_begin",
     "claim_freed_units",
+    "expire_holds",
+    "lock_overdue_holds",
     "log_accept_timeline",
     "log_extend",
     "log_truncate",
@@ -108,7 +110,9 @@ def test_each_role_has_exactly_the_rights_that_the_page_lists(owner: psycopg.Con
 
 
 def test_functions_that_run_as_the_owner_have_a_fixed_search_path(owner: psycopg.Connection) -> None:
-    assert dict(owner.execute(_AS_OWNER).fetchall()) == dict.fromkeys(RUN_AS_OWNER, '{"search_path=public, pg_temp"}')
+    found = dict(owner.execute(_AS_OWNER).fetchall())
+    assert found.keys() == RUN_AS_OWNER
+    assert {name for name, settings in found.items() if '"search_path=public, pg_temp"' in settings} == RUN_AS_OWNER
 
 
 @pytest.mark.parametrize("role", Role)

@@ -36,7 +36,8 @@ COLUMNS = {
     "allocations": "tenant_id", "api_keys": "tenant_id", "balances": "tenant_id",
     "fault_reports": "tenant_id", "kv_keys": "namespace",
     "kv_namespaces": "id", "ledger": "tenant_id", "metering_intervals": "tenant_id", "notification_subscriptions": "scope",
-    "operations": "scope", "retention_policies": "scope", "ssh_keys": "tenant_id", "webhooks": "tenant_id",
+    "operations": "scope", "reservations": "tenant_id", "retention_policies": "scope", "ssh_keys": "tenant_id",
+    "webhooks": "tenant_id",
     "wipe_certificates": "tenant_id",
 }  # fmt: skip
 """By table with a policy: the column of the tenant."""

@@ -5,7 +5,41 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import check, foreign
 
+ROW_SECURITY = "tests/api/reservations/test_row_security.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "no policy limits the public API to its tenant's reservations",
+        "reservations",
+        "migrations/policies.sql",
+        "            ('reservations',               'tenant_id'),\n",
+        "",
+        (f"{ROW_SECURITY}::test_what_a_request_learns_of_a_rivals_reservation",),
+    ),
+    Mutant(
+        "a request locks holds of rivals that are not overdue",
+        "reservations",
+        "migrations/functions/holds/lock_overdue_holds.sql",
+        "r.expires_at <= clock_timestamp()\n            order by r.id for no key update skip locked",
+        "true\n            order by r.id for no key update skip locked",
+        (f"{ROW_SECURITY}::test_only_holds_past_their_deadline_are_locked_or_expired",),
+    ),
+    Mutant(
+        "a request expires holds of rivals by a clock that it names",
+        "reservations",
+        "migrations/functions/holds/expire_holds.sql",
+        "least(p_judged_at, clock_timestamp())",
+        "p_judged_at",
+        (f"{ROW_SECURITY}::test_only_holds_past_their_deadline_are_locked_or_expired",),
+    ),
+    Mutant(
+        "a resource that another tenant has reserved is shown as available",
+        "reservations",
+        "orchestrator/reservations/store/resources.py",
+        ") c left join reservation_states r on",
+        ") c left join reservations r on",
+        (f"{ROW_SECURITY}::test_a_hold_that_is_not_overdue_is_in_the_way",),
+    ),
     Mutant(
         "a reservation is read whatever its tenant",
         "reservations",

@@ -14,7 +14,7 @@ create or replace function cleanup_awaited(
         select * from claims where closed_at is null and resource_id = any (p_resources)
     ) c
     left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
-    left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+    left join reservation_states r on c.owner_kind = 'reservation' and r.id = c.owner_id
     where c.units && p_units and (c.booked and c.during && p_window or c.occupied and lower(p_window) <= p_now)
       and not coalesce(r.state = 'hold' and r.expires_at <= p_now, false)
 $$;

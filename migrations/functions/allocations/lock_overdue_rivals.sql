@@ -30,5 +30,7 @@ begin
     where r.overdue;
     perform from nodes n where n.id = any (lock_overdue_rivals.nodes) order by n.id for no key update;
     perform from resources r where r.id = any (lock_overdue_rivals.resources) order by r.id for no key update;
-    perform from reservations r where r.id = any (due) order by r.id for no key update;
+    if cardinality(due) > 0 then
+        perform lock_overdue_holds(due, true);
+    end if;
 end $$;

@@ -17,8 +17,7 @@ begin
     if p_item.together and (
         (select count(*) from (select from resources r where r.id = any (p_resources)
                                order by r.id for no key update skip locked) locked)
-        + (select count(*) from (select from reservations r where r.id = any (p_overdue)
-                                 order by r.id for no key update skip locked) locked)
+        + case when cardinality(p_overdue) > 0 then lock_overdue_holds(p_overdue, false) else 0 end
     ) < (select count(distinct id) from unnest(p_resources) wanted(id)) + cardinality(p_overdue) then
         return false;
     elsif not p_item.together then
@@ -26,7 +25,7 @@ begin
             perform from resources r where r.id = any (p_resources) order by r.id for no key update;
         end if;
         if cardinality(p_overdue) > 0 then
-            perform from reservations r where r.id = any (p_overdue) order by r.id for no key update;
+            perform lock_overdue_holds(p_overdue, true);
         end if;
     end if;
     return true;

@@ -37,7 +37,7 @@ begin
         select c.n, r.owner_kind || 's/' || r.owner_id as owner, r.tenant_id = c.tenant_id as own, r.booked,
                coalesce(h.state = 'hold' and h.expires_at <= p_now, false) as overdue
         from claim c cross join lateral (select * from claims r where r.closed_at is null and r.node_id = c.node_id offset 0) r
-        left join reservations h on r.owner_kind = 'reservation' and h.id = r.owner_id
+        left join reservation_states h on r.owner_kind = 'reservation' and h.id = r.owner_id
         where r.units && c.units and (r.booked and r.during && c.during or r.occupied and lower(c.during) <= p_now)
     ), blocked as materialized (
         select u.n from named u where u.refused

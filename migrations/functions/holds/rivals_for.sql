@@ -8,6 +8,6 @@ returns table (owner_kind text, owner_id uuid, tenant_id uuid, overdue boolean) 
         union all
         select * from claims where closed_at is null and resource_id = any (p_resources)
     ) c
-    left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+    left join reservation_states r on c.owner_kind = 'reservation' and r.id = c.owner_id
     where c.units && p_units and (c.booked and c.during && p_window or c.occupied and lower(p_window) <= p_now)
 $$;

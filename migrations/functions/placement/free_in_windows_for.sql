@@ -8,7 +8,7 @@ returns table (n bigint, node_id uuid, half_slots smallint, mask bigint) languag
                case when i.shape = 'baremetal' then i.gpus end as whole
         from holds_of(p_items) i where i.n = any (p_among)
     ), overdue as materialized (
-        select r.id from reservations r where r.state = 'hold' and r.expires_at <= p_now
+        select r.id from reservation_states r where r.state = 'hold' and r.expires_at <= p_now
     ), windowed as materialized (
         select distinct c.node_id from claims c
         where c.closed_at is null and c.node_id is not null and (c.owner_kind = 'reservation' or not c.booked

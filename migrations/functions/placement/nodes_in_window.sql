@@ -7,7 +7,7 @@ create or replace function nodes_in_window(
 ) returns table (node_id uuid, unit_base bigint, slot_count smallint, half_slots smallint, placement_rank integer, mask bigint)
 language sql stable set enable_seqscan = off set jit = off as $$
     with overdue as materialized (
-        select r.id from reservations r where r.state = 'hold' and r.expires_at <= p_now
+        select r.id from reservation_states r where r.state = 'hold' and r.expires_at <= p_now
     ), near as materialized (
         select n.id, n.unit_base, n.slot_count, n.half_slots, n.placement_rank from nodes n
         where n.pool_id = p_pool and n.state = 'active' and n.online and (p_whole is null or n.slot_count = p_whole)

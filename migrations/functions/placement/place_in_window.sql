@@ -46,7 +46,7 @@ begin
         end if;
         if not busy then
             perform from resources r where r.id = any (seats) order by r.id for no key update;
-            perform from reservations r where r.id = any (overdue) order by r.id for no key update;
+            perform lock_overdue_holds(overdue, true) where cardinality(overdue) > 0;
             stamp := clock_timestamp();
             if item.ends_at is null or item.ends_at > stamp then
                 select coalesce(bool_or(not r.overdue), false),
@@ -69,9 +69,9 @@ begin
 
     begin
         if cardinality(due) > 0 then
-            perform lock_quotas(array(select r.tenant_id from reservations r where r.id = any (due)) || item.tenant_id);
-            perform change_quotas(e.tenants, e.changes)
-            from expire_holds(due, stamp, item.reservation_retire_seconds) e;
+            perform lock_quotas(array(select tenant_id from claims where owner_id = any (due) and closed_at is null)
+                                || item.tenant_id);
+            perform change_quotas(e.tenants, e.changes) from expire_holds(due, stamp, item.reservation_retire_seconds) e;
         end if;
         answer := place_together(jsonb_build_array(p_item), cardinality(due) > 0);
     exception when sqlstate 'BC001' then

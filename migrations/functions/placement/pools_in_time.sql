@@ -5,7 +5,7 @@
 create or replace function pools_in_time(p_pools integer[], p_from timestamptz, p_now timestamptz)
 returns table (fixed jsonb, nodes bytea, blocks bytea) language sql stable set enable_seqscan = off set jit = off as $$
     with overdue as materialized (
-        select r.id from reservations r where r.state = 'hold' and r.expires_at <= p_now
+        select r.id from reservation_states r where r.state = 'hold' and r.expires_at <= p_now
     ), windowed as materialized (
         select distinct c.node_id from claims c
         where c.closed_at is null and c.node_id is not null and (c.owner_kind = 'reservation' or not c.booked

@@ -43,7 +43,7 @@ select w.* from (select clock_timestamp() as now) t cross join lateral nodes_in_
 """
 # OFFSET keeps the planner from joining a few overdue holds with all open claims.
 _OVERDUE_HOLD = """
-select from reservations r
+select from reservation_states r
 where r.state = 'hold' and r.expires_at <= (select clock_timestamp()) and exists (
     select from claims c where c.owner_id = r.id and c.closed_at is null
     and (select n.pool_id from nodes n where n.id = c.node_id) = :pool_id offset 0)

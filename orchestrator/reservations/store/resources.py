@@ -133,7 +133,7 @@ select bool_or(c.blocked and c.units && w.units) as blocked,
        bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
        bool_or(c.covers and c.owner_kind = 'maintenance' and c.units && w.units) as maintained,
        (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
-           and (cast(:tenant_id as uuid) is null or r.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
+           and (cast(:tenant_id as uuid) is null or c.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
        sum(coalesce(upper(c.during) <= c.clock, false)::integer
            + case c.owner_kind
                   when 'reservation' then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer
@@ -146,7 +146,7 @@ from (
     union all
     select *, booked and during @> statement_timestamp(), statement_timestamp(), false
     from claims where closed_at is null and resource_id = w.resource_id
-) c left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
+) c left join reservation_states r on c.owner_kind = 'reservation' and r.id = c.owner_id
 """).columns(*map(column, ("blocked", "confirmed", "reserved", "maintained", "reservation_id", "steps")))
 _ROW_VERSION = "w.row_version + coalesce(now.steps, 0)"
 _STATE = """
