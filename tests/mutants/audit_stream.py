@@ -17,6 +17,14 @@ SYSLOG_TARGET = "worker/audit_stream/syslog_target.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "messages are longer than rsyslog takes",
+        "audit",
+        "worker/audit_stream/settings.py",
+        "        8_000, ge=2_048",
+        "        8_192, ge=2_048",
+        ("tests/audit_stream/test_rsyslog.py::test_every_row_is_written_once_and_whole[gtls]",),
+    ),
+    Mutant(
         "unsent rows of the audit are archived",
         "audit",
         "berth/cli/deployment/archive/audit_rows.py",

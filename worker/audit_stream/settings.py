@@ -72,7 +72,7 @@ class AuditStreamSettings(BaseSettings):
         "", max_length=255, description="HOSTNAME of the messages; default: that of the machine"
     )
     audit_syslog_message_bytes_max: int = Field(
-        8_192, ge=2_048, le=1_048_576, description="longest message; a larger row is sent without its `detail`"
+        8_000, ge=2_048, le=1_048_576, description="longest message; a larger row is sent without its `detail`"
     )
     audit_syslog_settle_seconds: float = Field(
         1.0,
