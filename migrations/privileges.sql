@@ -64,6 +64,7 @@ begin
             ('notification_subscriptions',  'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('operations',                  'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('outbox',                      'sid',   'si',    '',      'si',    'si',    '',      'sd',    's',     'c'),
+            ('pool_attestations',           'siu',   's',     's',     's',     '',      '',      '',      's',     's'),
             ('pools',                       'si',    'su',    '',      'su',    '',      '',      '',      's',     's'),
             ('regions',                     'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
             ('reservation_watermark',       'su',    '',      '',      'su',    '',      '',      '',      's',     's'),

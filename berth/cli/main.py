@@ -30,7 +30,7 @@ from berth.cli.commands.usage import usage
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import burn_ins, devices, faults, hardware, health, maintenance, quarantines, topologies
+from berth.cli.fleet import burn_ins, devices, faults, hardware, health, maintenance, pools, quarantines, topologies
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -82,6 +82,7 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(maintenance.app, name="maintenance")
 app.add_typer(faults.app, name="fault")
 app.add_typer(hardware.app, name="hardware")
+app.add_typer(pools.app, name="pool")
 app.add_typer(certificates.app, name="certificate")
 app.add_typer(audit.app, name="audit")
 app.add_typer(audit_streams.app, name="audit-stream")

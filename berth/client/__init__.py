@@ -93,6 +93,7 @@ from berth.client.feed.events import Event
 from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
+from berth.client.hardware.pools import Pool
 from berth.client.health import BurnIn, BurnInRequired, BurnInUnsupported, HealthFault, HealthReport, NodeHealth
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
@@ -258,6 +259,7 @@ __all__ = [
     "Overloaded",
     "Page",
     "Payment",
+    "Pool",
     "PositionLost",
     "Quarantine",
     "QuotaExceeded",

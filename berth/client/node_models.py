@@ -49,6 +49,7 @@ class Node(Answer):
     key_set_refusal: str | None = None
     identity_conflict_at: datetime | None = None
     attestation: str | None = None
+    attestation_from: str | None = None
     ek_sha256: str | None = None
     attested_at: datetime | None = None
     drained: bool | None = None

@@ -26,6 +26,7 @@ from orchestrator.log import endpoints as log
 from orchestrator.maintenance import endpoints as maintenance
 from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orphan_endpoints, quarantine_endpoints
 from orchestrator.nodes import endpoints as nodes
+from orchestrator.nodes.attestation import endpoints as pools
 from orchestrator.nodes.burn_ins import endpoints as burn_ins
 from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
@@ -69,6 +70,7 @@ PUBLIC = {
         probes.router,
         burn_ins.router,
         quarantine_endpoints.router,
+        pools.router,
         hardware.router,
         hardware.repairs_router,
         allocations.admin_router,

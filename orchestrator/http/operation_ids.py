@@ -37,6 +37,7 @@ _NAMED = {
     ("post", "/api/v1/nodes/enroll"): "enroll_node",
     ("post", "/api/v1/nodes/enroll/challenge"): "challenge_enrolling_node",
     ("put", "/api/v1/admin/nodes/{node_id}/attestation"): "admin_put_node_attestation",
+    ("put", "/api/v1/admin/pools/{pool_id}/attestation"): "admin_put_pool_attestation",
     ("post", "/api/v1/webhooks/{webhook_id}/replay"): "replay_webhook_deliveries",
     ("post", "/api/v1/admin/nodes/{node_id}/certificates/revoke"): "admin_revoke_node_certificates",
     ("get", "/node/v1/tasks/wait"): "wait_for_tasks",

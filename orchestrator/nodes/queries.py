@@ -8,11 +8,12 @@ from uuid import UUID
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.store import certificates as node_certificates
-from orchestrator.nodes.store import enrolment, nodes, silence
+from orchestrator.nodes.store import enrolment, nodes, pools, silence
 from orchestrator.nodes.store.certificates import Standing
 from orchestrator.nodes.store.enrolment import NOT_VALID
 from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.orphans import Orphan, list_orphans
+from orchestrator.nodes.store.pools import Pool
 from orchestrator.nodes.store.quarantines import Quarantine, list_quarantines
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Unauthenticated
@@ -34,6 +35,12 @@ async def list_nodes(
     """Up to `limit` nodes after this id, without their slots."""
     async with database.reading() as reading:
         return await nodes.list_nodes(reading, state=state, region=region, after=after, limit=limit)
+
+
+async def list_pools(database: Database, *, after: int, limit: int) -> list[Pool]:
+    """Up to `limit` pools with ids after this one."""
+    async with database.reading() as reading:
+        return await pools.list_pools(reading, after, limit)
 
 
 async def find_standing(database: Database, node_id: UUID, serial: str) -> Standing:

@@ -32,7 +32,7 @@ from orchestrator.http.fields import (
 )
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
-from orchestrator.nodes.states import AttestationPolicy, NodeState, SlotState
+from orchestrator.nodes.states import AttestationPolicy, NodeAttestation, NodeState, PolicySource, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
@@ -122,10 +122,10 @@ class SetAttestation(Request):
     """Whether a node proves that it has its TPM, and which TPM that is.
 
     `ek_sha256` or `ek_certificate` registers a TPM by its endorsement key; with neither the registered or pinned one stays,
-    with `forget_tpm` the next enrolment pins one.
+    with `forget_tpm` the next enrolment pins one. The policy `pool` is that of the node's pool.
     """
 
-    policy: Annotated[AttestationPolicy, Field(strict=False)]
+    policy: Annotated[NodeAttestation, Field(strict=False)]
     ek_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     ek_certificate: Annotated[str, Field(max_length=10_000, pattern=CERTIFICATE_PATTERN)] | None = None
     forget_tpm: bool = False
@@ -203,6 +203,7 @@ class ListedNode(BaseModel):
     key_set_serial: BigCount | None = Field(description="Serial of the key set that its agent uses, as it reports")
     key_set_refusal: str | None = Field(description="Why its agent refused the last key set; null: it did not")
     attestation: AttestationPolicy = Field(description="Whether it must prove that it has its TPM")
+    attestation_from: PolicySource = Field(description="Where that was set: for the node, for its pool, or nowhere")
     ek_sha256: str | None = Field(
         description="SHA-256 of the endorsement key of its TPM (SubjectPublicKeyInfo), registered or pinned; null: none"
     )

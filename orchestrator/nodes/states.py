@@ -25,6 +25,28 @@ class AttestationPolicy(StrEnum):
     REQUIRED = "required"
 
 
+class NodeAttestation(StrEnum):
+    """What an operator sets for a node: a policy of its own, or that of its pool."""
+
+    OFF = "off"
+    OFFERED = "offered"
+    REQUIRED = "required"
+    POOL = "pool"
+
+    @property
+    def own(self) -> AttestationPolicy | None:
+        """The node's own policy; None: that of its pool."""
+        return None if self is NodeAttestation.POOL else AttestationPolicy(self.value)
+
+
+class PolicySource(StrEnum):
+    """Where the attestation policy of a node was set: for the node, for its pool, or nowhere."""
+
+    NODE = "node"
+    POOL = "pool"
+    DEFAULT = "default"
+
+
 class SlotState(StrEnum):
     """The state of a slot, derived from its claims and node.
 

@@ -186,42 +186,6 @@ certificate_requests = Table(
     Index("certificate_requests_pending", "id", postgresql_where=text("serial is null and refusal is null")),
 )
 
-node_tpms = Table(
-    "node_tpms",
-    METADATA,
-    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
-    Column(
-        "policy",
-        Text,
-        CheckConstraint("policy in ('off', 'offered', 'required')", name="node_tpm_policy"),
-        nullable=False,
-        server_default="offered",
-    ),
-    Column("ek_sha256", LargeBinary, CheckConstraint("octet_length(ek_sha256) = 32", name="node_tpm_ek_is_sha256")),
-    Column("ek_public", LargeBinary),
-    Column("ak_public", LargeBinary),
-    Column("attested_at", TIMESTAMPTZ),
-    CheckConstraint(
-        "(ek_public is null) = (ak_public is null) and (ak_public is null or ek_sha256 is not null)",
-        name="node_tpm_keys_are_complete",
-    ),
-)
-
-attestation_challenges = Table(
-    "attestation_challenges",
-    METADATA,
-    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
-    Column(
-        "secret",
-        LargeBinary,
-        CheckConstraint("octet_length(secret) = 32", name="attestation_secret_has_32_bytes"),
-        nullable=False,
-    ),
-    Column("ek_public", LargeBinary, nullable=False),
-    Column("ak_public", LargeBinary, nullable=False),
-    Column("expires_at", TIMESTAMPTZ, nullable=False),
-)
-
 slot_quarantines = Table(
     "slot_quarantines",
     METADATA,

@@ -97,6 +97,8 @@ REMOTE: dict[str, list[str]] = {
     "alloc devices": [ID],
     "fault list": [],
     "hardware list": [],
+    "pool list": [],
+    "pool attestation": ["1", "--policy", "off"],
     "hardware show": ["S-0001"],
     "hardware history": ["S-0001"],
     "hardware repair": ["S-0001", "--reason", "x"],

@@ -110,7 +110,7 @@ def test_each_role_has_exactly_the_rights_that_the_page_lists(owner: psycopg.Con
 
 
 def test_functions_that_run_as_the_owner_have_a_fixed_search_path(owner: psycopg.Connection) -> None:
-    found = dict(owner.execute(_AS_OWNER).fetchall())
+    found: dict[str, str] = dict(owner.execute(_AS_OWNER).fetchall())
     assert found.keys() == RUN_AS_OWNER
     assert {name for name, settings in found.items() if '"search_path=public, pg_temp"' in settings} == RUN_AS_OWNER
 

@@ -11,7 +11,42 @@ _ISSUER = "tests/security/test_issuer.py"
 
 _KEYS = "tests/security/test_keys_of_processes.py"
 
+POOL_POLICY = "tests/api/nodes/attestation/test_pool_policy.py"
+RAISED = "test_a_policy_that_is_being_raised_waits_for_what_is_being_signed_and_the_next_waits_for_it"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "a node ignores the attestation policy of its pool",
+        "nodes",
+        "orchestrator/nodes/store/pools.py",
+        "then t.policy else coalesce(a.policy, 'offered') end",
+        "then t.policy else 'offered' end",
+        (f"{POOL_POLICY}::test_renewals_follow_the_policy_of_the_pool",),
+    ),
+    Mutant(
+        "a node keeps no policy of its own beside that of its pool",
+        "nodes",
+        "orchestrator/nodes/store/pools.py",
+        "case when t.policy <> 'offered' or t.policy_is_set then t.policy else",
+        "case when t.policy <> 'offered' then t.policy else",
+        (f"{POOL_POLICY}::test_a_node_has_the_policy_of_its_pool_until_it_gets_its_own",),
+    ),
+    Mutant(
+        "an issuer decides while the policy of the pool is being raised",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "        await share_policy(tx, node_id)\n",
+        "",
+        (f"{POOL_POLICY}::{RAISED}",),
+    ),
+    Mutant(
+        "a policy is raised while an issuer decides by the former one",
+        "nodes",
+        "orchestrator/nodes/commands/pools.py",
+        "        await pools.lock_policy(tx, pool_id)\n",
+        "",
+        (f"{POOL_POLICY}::{RAISED}",),
+    ),
     Mutant(
         "the issuer signs for a node that is not current",
         "nodes",

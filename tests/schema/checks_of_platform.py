@@ -253,6 +253,7 @@ CHECKS = {
     "quarantine_source": one_of("slot_quarantines", "source", "operator", "probe"),
     "node_tpm_ek_is_sha256": digest("node_tpms", "ek_sha256"),
     "node_tpm_policy": one_of("node_tpms", "policy", "off", "offered", "required"),
+    "pool_attestation_policy": one_of("pool_attestations", "policy", "off", "offered", "required"),
     "node_tpm_keys_are_complete": Check(
         "node_tpms",
         ({**_TPM, "ek_public": None}, {**_TPM, "ak_public": None}, {**_TPM, "ek_sha256": None}),

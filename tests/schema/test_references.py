@@ -23,6 +23,7 @@ FOREIGN_KEYS = {
     "node_topologies_node_id_fkey": ("node_topologies", "nodes"),
     "wipe_certificates_key_set_sha256_fkey": ("wipe_certificates", "wipe_key_sets"),
     "node_tpms_node_id_fkey": ("node_tpms", "nodes"),
+    "pool_attestations_pool_id_fkey": ("pool_attestations", "pools"),
     "certificate_requests_node_id_fkey": ("certificate_requests", "nodes"),
     "node_certificates_node_id_fkey": ("node_certificates", "nodes"),
     "fault_reports_node_id_fkey": ("fault_reports", "nodes"),

@@ -26,6 +26,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "wipe_certificate_number": ("wipe_certificates", ("node_id", "number")),
     "attestation_challenges_pkey": ("attestation_challenges", ("node_id",)),
     "node_tpms_pkey": ("node_tpms", ("node_id",)),
+    "pool_attestations_pkey": ("pool_attestations", ("pool_id",)),
     "certificate_requests_pkey": ("certificate_requests", ("id",)),
     "one_request_for_a_link": ("certificate_requests", ("node_id", "node_epoch", "predecessor")),
     "dead_letter_once": ("dead_letters", ("consumer", "version")),

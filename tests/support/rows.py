@@ -124,6 +124,7 @@ FIRST: dict[str, Row] = {
         "waits_until": LATER,
     },
     "node_tpms": {"node_id": NODE},
+    "pool_attestations": {"pool_id": 1, "policy": "required"},
     "certificate_requests": {
         "id": number(17), "node_id": NODE, "node_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
     },
@@ -195,6 +196,7 @@ SECOND: dict[str, Row] = {
     "node_health_reports": {"id": OTHER},
     "node_burn_ins": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
+    "pool_attestations": {"pool_id": 2},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},
     "enrolment_tokens": {"id": OTHER, "token_hash": OTHER_HASH},
     "kv_keys": {"namespace": TENANT, "key": b"l"},

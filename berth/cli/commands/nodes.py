@@ -29,6 +29,7 @@ ROWS: list[Column] = [
     ("hardware", lambda n: n.hardware_id), ("address", lambda n: n.address), ("enrolled", lambda n: n.enrolled_at),
     ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained), ("key set", lambda n: n.key_set_serial),
     ("key set refused", lambda n: n.key_set_refusal), ("attestation", lambda n: n.attestation),
+    ("attestation set for", lambda n: n.attestation_from),
     ("TPM", lambda n: n.ek_sha256), ("attested", lambda n: n.attested_at),
 ]  # fmt: skip
 
@@ -36,11 +37,12 @@ Name = Annotated[str, typer.Argument(help="the node's name or id")]
 
 
 class Policy(StrEnum):
-    """Whether a node proves that it has its TPM."""
+    """Whether a node proves that it has its TPM; `pool`: as its pool does."""
 
     OFF = "off"
     OFFERED = "offered"
     REQUIRED = "required"
+    POOL = "pool"
 
 
 class Shape(StrEnum):

@@ -202,7 +202,7 @@ def set_node_attestation(
     forget_tpm: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Node]:
-    """Say whether a node proves its TPM (`off`, `offered`, `required`), and register that TPM or forget it."""
+    """Say whether a node proves its TPM (`off`, `offered`, `required`, `pool`), and register that TPM or forget it."""
     body = {
         "policy": policy,
         "ek_sha256": ek_sha256,

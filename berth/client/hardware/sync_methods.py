@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.calls import faults, hardware, pieces
+from berth.client.calls import faults, hardware, pieces, pools
 from berth.client.requests.sync_methods import each, now
 
 
@@ -30,6 +30,9 @@ class HardwareMethods:
     list_own_fault_reports = now(faults.list_own_fault_reports)
     iterate_own_fault_reports = each(faults.list_own_fault_reports)
     get_own_fault_report = now(faults.get_own_fault_report)
+    list_pools = now(pools.list_pools)
+    iterate_pools = each(pools.list_pools)
+    set_pool_attestation = now(pools.set_pool_attestation)
     list_hardware = now(pieces.list_hardware)
     iterate_hardware = each(pieces.list_hardware)
     get_hardware = now(pieces.get_hardware)

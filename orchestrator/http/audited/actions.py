@@ -63,6 +63,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/retire": "node.retire",
     "POST /api/v1/admin/nodes/{node_id}/approve": "node.approve",
     "PUT /api/v1/admin/nodes/{node_id}/attestation": "node.set_attestation",
+    "PUT /api/v1/admin/pools/{pool_id}/attestation": "pool.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/burn-in": "node.burn_in",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",

@@ -10,7 +10,7 @@ from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.nodes.attestation.evidence import Challenge, new_challenge
 from orchestrator.nodes.attestation.structures import read_attestation_key, read_endorsement_key
 from orchestrator.nodes.refusals import AttestationProblem
-from orchestrator.nodes.states import AttestationPolicy
+from orchestrator.nodes.states import AttestationPolicy, NodeAttestation
 from orchestrator.nodes.store import attestation, nodes
 from orchestrator.nodes.store.attestation import record_refusal, set_tpm
 from orchestrator.nodes.store.certificates import require_standing
@@ -85,7 +85,7 @@ async def set_attestation(
     actor: Actor,
     node_id: UUID,
     *,
-    policy: AttestationPolicy,
+    policy: NodeAttestation,
     ek_sha256: bytes | None,
     forget_tpm: bool,
 ) -> Answer:
@@ -98,9 +98,10 @@ async def set_attestation(
         await nodes.lock_node(tx, node_id)
         before = await attestation.read_tpm(tx, node_id)
         after = None if forget_tpm else ek_sha256 or before.ek_sha256
-        is_other = await set_tpm(tx, node_id, policy, after)
+        is_other = await set_tpm(tx, node_id, policy.own, after)
         detail = {
-            "policy": policy.value, "policy_before": before.policy.value, "tpm_replaced": is_other,
+            "policy": (await attestation.read_tpm(tx, node_id)).policy.value, "policy_before": before.policy.value,
+            "set_for": "pool" if policy.own is None else "node", "tpm_replaced": is_other,
             "ek_sha256": None if after is None else after.hex(),
         }  # fmt: skip
         await audit.record(tx, actor, "node.set_attestation", f"nodes/{node_id}", detail, operation.request_id)

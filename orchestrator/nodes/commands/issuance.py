@@ -20,6 +20,7 @@ from orchestrator.nodes.store.attestation import note_attested
 from orchestrator.nodes.store.certificate_requests import RequestToSign
 from orchestrator.nodes.store.certificates import record_certificate
 from orchestrator.nodes.store.nodes import lock_node
+from orchestrator.nodes.store.pools import share_policy
 from orchestrator.problems import Invalid, OperationInProgress
 from orchestrator.tenants.principals import Actor, ActorKind
 
@@ -52,6 +53,7 @@ async def issue_certificate(database: Database, authority: NodeAuthority, reques
     """Sign or refuse one request; False if another issuer has decided it. Raises `TransactionConflict`, `OperationInProgress`."""
     async with database.transaction() as tx:
         await lock_node(tx, node_id)
+        await share_policy(tx, node_id)
         found = await certificate_requests.read_request_to_sign(tx, request)
         if found is None:
             return False

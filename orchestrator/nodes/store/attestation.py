@@ -25,6 +25,7 @@ from orchestrator.nodes.refusals import (
 )
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store.nodes import lock_node
+from orchestrator.nodes.store.pools import EFFECTIVE_POLICY
 from orchestrator.tenants.principals import Actor, ActorKind
 
 CHALLENGE_SECONDS = 300.0
@@ -54,10 +55,16 @@ class Answer:
     signature: bytes
 
 
-_FIND = "select policy, ek_sha256, ak_public from node_tpms where node_id = :node_id"
+_FIND = f"""
+select {EFFECTIVE_POLICY} as policy, t.ek_sha256, t.ak_public
+from nodes n left join node_tpms t on t.node_id = n.id left join pool_attestations a on a.pool_id = n.pool_id
+where n.id = :node_id
+"""
 _SET = """
-insert into node_tpms (node_id, policy, ek_sha256) values (:node_id, :policy, :ek_sha256)
-on conflict (node_id) do update set policy = excluded.policy, ek_sha256 = excluded.ek_sha256,
+insert into node_tpms (node_id, policy, policy_is_set, ek_sha256)
+values (:node_id, coalesce(:policy, 'offered'), cast(:policy as text) is not null, :ek_sha256)
+on conflict (node_id) do update set policy = excluded.policy, policy_is_set = excluded.policy_is_set,
+    ek_sha256 = excluded.ek_sha256,
     ek_public = case when :keeps then node_tpms.ek_public end, ak_public = case when :keeps then node_tpms.ak_public end,
     attested_at = case when :keeps then node_tpms.attested_at end
 """
@@ -85,14 +92,14 @@ async def read_tpm(tx: Transaction, node_id: UUID) -> NodeTpm:
     return NodeTpm(AttestationPolicy(row.policy), row.ek_sha256, row.ak_public)
 
 
-async def set_tpm(tx: Transaction, node_id: UUID, policy: AttestationPolicy, ek_sha256: bytes | None) -> bool:
-    """The policy and the TPM of a node that the caller has locked; return whether the TPM is another one than before.
+async def set_tpm(tx: Transaction, node_id: UUID, policy: AttestationPolicy | None, ek_sha256: bytes | None) -> bool:
+    """The policy (None: its pool's) and the TPM of a node that the caller has locked; return whether the TPM is another one.
 
     The keys of another TPM are forgotten with it, and so is a challenge in progress.
     """
     before = await read_tpm(tx, node_id)
     keeps = before.ek_sha256 == ek_sha256
-    values = {"node_id": node_id, "policy": policy.value, "ek_sha256": ek_sha256, "keeps": keeps}
+    values = {"node_id": node_id, "policy": policy and policy.value, "ek_sha256": ek_sha256, "keeps": keeps}
     await tx.execute(_SET, values)
     await discard_challenge(tx, node_id)
     return not keeps

@@ -13,6 +13,7 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.attestation.evidence import Evidence
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store.attestation import NodeTpm
+from orchestrator.nodes.store.pools import EFFECTIVE_POLICY
 
 _INSERT = """
 insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, request_id,
@@ -34,9 +35,9 @@ select id, node_id from certificate_requests where serial is null and refusal is
 """
 # Read under the node's lock. A certificate of a first link needs an epoch without one; any other, a predecessor that is
 # valid now and has no successor.
-_TO_SIGN = """
+_TO_SIGN = f"""
 select r.id, r.node_id, r.node_epoch, r.predecessor, r.key_sha256, r.csr_pem, r.request_id,
-       r.attestation_secret, r.quote, r.quote_signature, t.policy, t.ek_sha256, t.ak_public,
+       r.attestation_secret, r.quote, r.quote_signature, {EFFECTIVE_POLICY} as policy, t.ek_sha256, t.ak_public,
        n.epoch = r.node_epoch and n.state <> 'retired' and n.identity_conflict_at is null as is_current,
        case when r.predecessor is null
             then not exists (select from node_certificates c where c.node_id = r.node_id and c.node_epoch = r.node_epoch)
@@ -44,6 +45,7 @@ select r.id, r.node_id, r.node_epoch, r.predecessor, r.key_sha256, r.csr_pem, r.
                            and c.node_epoch = r.node_epoch and c.revoked_at is null and c.not_after > clock_timestamp())
              and not exists (select from node_certificates s where s.predecessor = r.predecessor) end as extends_chain
 from certificate_requests r join nodes n on n.id = r.node_id left join node_tpms t on t.node_id = r.node_id
+     left join pool_attestations a on a.pool_id = n.pool_id
 where r.id = :id and r.serial is null and r.refusal is null
 """
 
@@ -130,7 +132,7 @@ async def read_request_to_sign(tx: Transaction, request: UUID) -> RequestToSign 
     row = (await tx.execute(_TO_SIGN, {"id": request})).first()
     if row is None:
         return None
-    tpm = NodeTpm(AttestationPolicy(row.policy or AttestationPolicy.OFFERED), row.ek_sha256, row.ak_public)
+    tpm = NodeTpm(AttestationPolicy(row.policy), row.ek_sha256, row.ak_public)
     evidence = None if row.quote is None else Evidence(row.attestation_secret, row.quote, row.quote_signature)
     return RequestToSign(
         row.id, row.node_id, row.node_epoch, row.predecessor, row.key_sha256, row.csr_pem, row.request_id,

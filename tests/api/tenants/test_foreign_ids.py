@@ -64,7 +64,7 @@ PLAIN = frozenset(
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
         "regions", "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
-        "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in",
+        "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
     }
 )  # fmt: skip
 SHARED_PATH_VALUES = {
@@ -72,6 +72,7 @@ SHARED_PATH_VALUES = {
     "resource_id": "never-a-resource",
     "consumer": "never-a-consumer",
     "slot_index": "0",
+    "pool_id": "2147483647",
 }
 NOT_SECRET = frozenset({"node_id", "number"})
 """Kinds whose ids an answer to another tenant may contain."""
