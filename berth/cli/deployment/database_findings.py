@@ -8,6 +8,7 @@ import psycopg
 
 import migrations
 from berth.cli.deployment.findings import Finding, clock_finding
+from berth.cli.deployment.hardware_finding import hardware_finding
 from berth.cli.deployment.maintenance_finding import maintenance_finding
 from berth.cli.deployment.node_trust import node_trust_findings
 from berth.cli.deployment.operator_findings import operator_findings
@@ -63,6 +64,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield Finding("schema", "ok", f"at {revision}, the newest")
     yield from _fleet(read_fleet(url))
     yield maintenance_finding(url)
+    yield hardware_finding(url)
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url))
     yield from operator_findings(url, settings)

@@ -28,6 +28,11 @@ def _mutant(name: str, path: str, old: str, new: str, test: str) -> Mutant:
 
 MUTANTS: list[Mutant] = [
     _mutant(
+        "berth doctor names every piece as contested", "berth/cli/deployment/hardware_finding.py",
+        "where p.contested_since is not null group by", "where true group by",
+        "tests/hardware/test_doctor_finding.py::test_contested_serial_numbers_are_named_until_one_node_reports_each",
+    ),
+    _mutant(
         "a second node takes the serial number", _CHANGES, "when o.serial is null and e.rivals > 0 then 'contested'",
         "when o.serial is null and e.rivals > 0 then 'moved'",
         f"{_HISTORY}::test_two_nodes_that_report_one_serial_number_contradict_each_other",
