@@ -133,6 +133,8 @@ class CrashPoint(StrEnum):
     REQUEST_APPROVAL_AFTER_COMMIT = "request_approval.after_commit"
     APPROVE_REQUEST_BEFORE_COMMIT = "approve_request.before_commit"
     APPROVE_REQUEST_AFTER_COMMIT = "approve_request.after_commit"
+    EXPIRE_APPROVAL_BEFORE_COMMIT = "expire_approval.before_commit"
+    EXPIRE_APPROVAL_AFTER_COMMIT = "expire_approval.after_commit"
     AUDIT_STREAM_BEFORE_SEND = "audit_stream.before_send"
     AUDIT_STREAM_AFTER_SEND = "audit_stream.after_send"
     AUDIT_STREAM_AFTER_SAVED = "audit_stream.after_saved"

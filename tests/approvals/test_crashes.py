@@ -1,8 +1,10 @@
-"""An API with four eyes is killed between request, approval and execution: an action is done once, by two operators, or not."""
+"""API and sweeper of four eyes are killed between request, approval, execution and expiry: an action is done once, or not."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,9 +19,10 @@ import pytest
 from berth.local.authority import ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
 from berth.local.servers import free_port
+from migrations.roles import Role
 from orchestrator.crash_points import CrashPoint
 from orchestrator.tenants.key_secrets import Secret
-from tests.databases import as_roles
+from tests.databases import as_role, as_roles
 from tests.support.waiting import WAIT_SECONDS_MAX
 from tests.testbuild.killing import REACHED
 
@@ -27,6 +30,7 @@ INSERT = """
 insert into api_keys (role, access_role, name, prefix, secret_hash, owner) values ('admin', 'admin', %s, 'p', %s, %s) returning id
 """
 REQUEST = [CrashPoint.REQUEST_APPROVAL_BEFORE_COMMIT, CrashPoint.REQUEST_APPROVAL_AFTER_COMMIT]
+EXPIRE = [CrashPoint.EXPIRE_APPROVAL_BEFORE_COMMIT, CrashPoint.EXPIRE_APPROVAL_AFTER_COMMIT]
 APPROVE = [CrashPoint.APPROVE_REQUEST_BEFORE_COMMIT, CrashPoint.APPROVE_REQUEST_AFTER_COMMIT]
 AFTER = {CrashPoint.REQUEST_APPROVAL_AFTER_COMMIT, CrashPoint.APPROVE_REQUEST_AFTER_COMMIT}
 
@@ -169,3 +173,29 @@ def test_an_overdue_request_expires_once_and_is_never_approved(scene: Scene, poi
         assert scene.events("approval.expired") == 1
         assert scene.approve("ben", approval, "ben").status_code == 200
     assert scene.is_revoked()
+
+
+def sweep(scene: Scene, *crash_at: str) -> subprocess.CompletedProcess[str]:
+    """One sweep in a process of its own, as the worker's role."""
+    command = [sys.executable, "-m", "tests.approvals.sweeping", as_role(scene.url, Role.WORKER), *crash_at]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False)
+
+
+@pytest.mark.parametrize("point", EXPIRE)
+def test_a_killed_sweeper_expires_a_request_once(scene: Scene, point: CrashPoint) -> None:
+    with scene.api():
+        overdue = scene.request().json()["approval_id"]
+    scene.database.execute(
+        "update approvals set waits_since = waits_since - interval '3 days', waits_until = waits_until - interval '3 days'"
+    )
+    died = sweep(scene, f"{point}:1")
+    assert (died.returncode, REACHED.format(f"{point}:1") in died.stderr) == (-signal.SIGKILL, True)
+    committed = point is CrashPoint.EXPIRE_APPROVAL_AFTER_COMMIT
+    assert scene.one("select state from approvals") == ("expired" if committed else "pending")
+    with scene.api():
+        late = scene.approve("ben", overdue, "late approval")
+        assert (late.status_code, late.json()["code"]) == (409, "invalid_state")
+    assert [sweep(scene).returncode for _ in range(2)] == [0, 0]
+    assert scene.one("select state from approvals") == "expired"
+    assert (scene.events("approval.expired"), scene.is_revoked()) == (1, False)
+    assert scene.one("select count(*) from audit_pending where action = 'approval.expire'") == 1

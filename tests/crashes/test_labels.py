@@ -100,8 +100,9 @@ def test_every_command_that_opens_a_transaction_itself_has_its_pair() -> None:
 def test_every_point_has_a_scenario() -> None:
     # tests/archive/test_crashes.py kills the command of the archive at each of its points.
     held = {scenario.point for scenario in SCENARIOS} | {str(point) for point in archive_points.CrashPoint}
-    # tests/audit_stream/test_crashes.py kills the audit streamer, and tests/approvals/test_crashes.py an API with four eyes.
-    elsewhere = ("audit_stream.", "request_approval.", "approve_request.")
+    # tests/audit_stream/test_crashes.py kills the audit streamer; tests/approvals/test_crashes.py an API with four eyes and
+    # the sweeper of requests.
+    elsewhere = ("audit_stream.", "request_approval.", "approve_request.", "expire_approval.")
     held |= {str(point) for point in control_points.CrashPoint if point.startswith(elsewhere)}
     assert [str(point) for point in LABELS if point not in held] == []
 

@@ -18,6 +18,16 @@ STRUCTURES = "tests/api/nodes/attestation/test_structures.py"
 
 MUTANTS = [
     Mutant(
+        "a request expires without an event",
+        "security",
+        "orchestrator/approvals/commands/expire.py",
+        '        await note_change(tx, ended, EventType.APPROVAL_EXPIRED, Actor(ActorKind.WORKER, "sweeper"), None)\n',
+        "",
+        (
+            "tests/approvals/test_crashes.py::test_a_killed_sweeper_expires_a_request_once[expire_approval.before_commit]",
+        ),
+    ),
+    Mutant(
         "any role of the right kind is enough",
         "security",
         "orchestrator/tenants/required_roles.py",
