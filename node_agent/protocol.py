@@ -23,6 +23,7 @@ from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_va
 
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.guests import GuestReport, RestartPolicy
+from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -53,14 +54,6 @@ class TaskType(StrEnum):
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
-
-
-class ImageParameters(Wire):
-    """The image to boot: where it is and what its bytes must hash to."""
-
-    name: str
-    url: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ProvisionParameters(Wire):
@@ -178,7 +171,7 @@ class Connection(Wire):
 
     host: Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:_-]*$")]
     port: Annotated[int, Field(strict=True, ge=1, le=65535), BeforeValidator(whole)]
-    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    user: Annotated[str, Field(pattern=LOGIN_USER_PATTERN)]
     host_key: Annotated[str, Field(max_length=4096, pattern=r"^[a-z0-9][a-z0-9@.-]* [A-Za-z0-9+/]+={0,2}$")]
 
 

@@ -256,7 +256,7 @@ class SshKeyNotFound(Problem):
 
 
 class ImageUnavailable(Problem):
-    """The image is unknown, retired, or not offered for this SKU and region."""
+    """The image is unknown, retired, not offered for this SKU and region, or without cloud-init for user data."""
 
     status, code, title, business = 422, "image_unavailable", "Image unavailable", True
 

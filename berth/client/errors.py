@@ -295,7 +295,7 @@ class SshKeyNotFound(Invalid):
 
 
 class ImageUnavailable(Invalid):
-    """The image is unknown, retired, or not offered for this SKU and region."""
+    """The image is unknown, retired, not offered for this SKU and region, or without cloud-init for user data."""
 
     codes = ("image_unavailable",)
     kept = True

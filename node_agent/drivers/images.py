@@ -24,7 +24,8 @@ from node_agent.drivers.contract import DriverFailure, Progress
 from node_agent.drivers.downloads import Download
 from node_agent.drivers.threads import in_thread
 from node_agent.durable_files import sync_directory
-from node_agent.protocol import FailureCode, ImageParameters
+from node_agent.protocol import FailureCode
+from node_agent.wire.images import ImageParameters
 
 log = structlog.get_logger("node_agent.images")
 

@@ -77,6 +77,7 @@ async def write_image(name: NamePath, body: PutImage, write: AdminWrite) -> Resp
         gpu_models=body.gpu_models,
         regions=body.regions,
         state=body.state,
+        statement=None if body.statement is None else body.statement.stated(),
     )
     write.parts.catalogue.forget()
     return answer_response(answer)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from orchestrator.audit import store as audit
 from orchestrator.catalogue import image_store as images
 from orchestrator.catalogue import store as offers
+from orchestrator.catalogue.image_statement import ImageStatement
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
@@ -69,13 +70,15 @@ async def put_image(
     gpu_models: Sequence[str] | None,
     regions: Sequence[str] | None,
     state: str | None,
+    statement: ImageStatement | None,
 ) -> Answer:
     """200 with the image, or 201 when it was made."""
 
     async def effect(tx: Transaction) -> Done:
         written, made = await offers.put_image(
-            tx, name=name, url=url, sha256=sha256, shapes=shapes, gpu_models=gpu_models, regions=regions, state=state
-        )
+            tx, name=name, url=url, sha256=sha256, shapes=shapes, gpu_models=gpu_models, regions=regions, state=state,
+            statement=statement,
+        )  # fmt: skip
         await audit.record(tx, actor, "image.put", f"images/{name}", asdict(written), operation.request_id)
         return Done(201 if made else 200, asdict(written))
 

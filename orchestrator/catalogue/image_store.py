@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqlalchemy import select
+
+from orchestrator.catalogue import tables
+from orchestrator.catalogue.image_statement import STATED, ImageStatement, with_statement
 from orchestrator.catalogue.refusals import ImageInUse
 from orchestrator.catalogue.store import Image
 from orchestrator.database.transactions import Reading, Transaction
@@ -23,19 +27,19 @@ class OfferedImage:
     shapes: list[str]
     gpu_models: list[str] | None
     regions: list[str] | None
+    statement: ImageStatement
 
 
-_LIST_OFFERED = """
-select name, sha256, shapes, gpu_models, regions from images
-where name > :after and state = 'active' and deleted_at is null order by name limit :limit
-"""
-_LIST = """
-select name, url, sha256, shapes, gpu_models, regions, state from images
-where name > :after and deleted_at is null order by name limit :limit
-"""
-_READ = """
-select name, url, sha256, shapes, gpu_models, regions, state from images where name = :name and deleted_at is null
-"""
+_IMAGES = tables.images.c
+_THERE = _IMAGES.deleted_at.is_(None)
+_OFFERED = (
+    select(*(_IMAGES[name] for name in ("name", "sha256", "shapes", "gpu_models", "regions", *STATED)))
+    .where(_THERE, _IMAGES.state == "active")
+    .order_by(_IMAGES.name)
+)
+_ALL = select(
+    *(_IMAGES[name] for name in ("name", "url", "sha256", "shapes", "gpu_models", "regions", "state", *STATED))
+).where(_THERE)
 _LOCK = "select from images where name = :name and deleted_at is null for update"
 _COUNT_USERS = """
 select
@@ -55,22 +59,22 @@ update images set state = 'retired', deleted_at = clock_timestamp(), row_version
 
 async def list_offered_images(reading: Reading, after: str, limit: int) -> list[OfferedImage]:
     """Up to `limit` images that a create may name, by name."""
-    rows = await reading.execute(_LIST_OFFERED, {"after": after, "limit": limit})
-    return [OfferedImage(**row._mapping) for row in rows]
+    rows = await reading.execute(_OFFERED.where(_IMAGES.name > after).limit(limit))
+    return [OfferedImage(**with_statement(row._mapping)) for row in rows]
 
 
 async def list_images(reading: Reading, after: str, limit: int) -> list[Image]:
     """Up to `limit` images by name, retired ones too."""
-    rows = await reading.execute(_LIST, {"after": after, "limit": limit})
-    return [Image(**row._mapping) for row in rows]
+    rows = await reading.execute(_ALL.where(_IMAGES.name > after).order_by(_IMAGES.name).limit(limit))
+    return [Image(**with_statement(row._mapping)) for row in rows]
 
 
 async def read_image(reading: Reading, name: str) -> Image:
     """One image, also a retired one. Raises `NotFound`."""
-    row = (await reading.execute(_READ, {"name": name})).first()
+    row = (await reading.execute(_ALL.where(_IMAGES.name == name))).first()
     if row is None:
         raise NotFound(f"there is no image {name!r}")
-    return Image(**row._mapping)
+    return Image(**with_statement(row._mapping))
 
 
 async def delete_unused_image(tx: Transaction, name: str) -> None:

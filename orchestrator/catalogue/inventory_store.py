@@ -8,7 +8,9 @@ from orchestrator.database.transactions import Reading
 from orchestrator.placement.inventory import Catalogue, Image, Layout, Pool, Sku
 
 _SKUS = "select name, shape, gpu_model, allowed_counts, default_image, price_version, state, row_version from skus"
-_IMAGES = "select name, shapes, gpu_models, regions, state, row_version from images where deleted_at is null"
+_IMAGES = (
+    "select name, shapes, gpu_models, regions, state, row_version, cloud_init from images where deleted_at is null"
+)
 _POOLS = "select id, region, gpu_model, shape from pools"
 _REGIONS = "select name from regions"
 # A loose index scan: one probe per layout instead of one row per node.
@@ -40,7 +42,7 @@ async def read_catalogue(reading: Reading) -> Catalogue:
     images = {
         row.name: Image(
             row.name, frozenset(row.shapes), _maybe(row.gpu_models), _maybe(row.regions), row.state == "active",
-            row.row_version,
+            row.row_version, row.cloud_init,
         )
         for row in await reading.execute(_IMAGES)
     }  # fmt: skip

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
+from node_agent.wire.fields import INTEGER_MAX
+from node_agent.wire.images import LOGIN_USER, LOGIN_USER_PATTERN, Firmware, ImageFormat, Readiness
+from orchestrator.catalogue import image_statement
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
-from orchestrator.http.types.numbers import BigCount, Count
+from orchestrator.http.types.numbers import BigCount, Count, Port
 
 SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
 COUNTS_MAX = SLOTS_MAX
@@ -17,6 +20,7 @@ PRICE_MAX = 10**15  # a thousand million per GPU and second; exact in every JSON
 ShapeName = Annotated[Shape, Field(strict=False)]
 OfferState = Literal["active", "retired"]
 GPUS_MAX = 4096  # more than any node has
+VERSION_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,6}){1,3}$"
 GpuCount = Annotated[int, Field(ge=1, le=GPUS_MAX), WHOLE]
 
 
@@ -37,8 +41,43 @@ class PutSku(Request):
     state: OfferState | None = None
 
 
+class PutImageStatement(Request):
+    """What an image states of itself. It is replaced as a whole; what is left out has its default.
+
+    `format` null: nodes accept qcow2 and raw. `cloud_init`: the guest applies the NoCloud seed. `readiness`: what shows that
+    a guest has started, before its SSH server is asked.
+    """
+
+    format: Annotated[ImageFormat, Field(strict=False)] | None = None
+    firmware: Annotated[Firmware, Field(strict=False)] = Firmware.BIOS
+    login_user: Annotated[str, Field(pattern=LOGIN_USER_PATTERN)] = LOGIN_USER
+    cloud_init: bool = True
+    readiness: Annotated[Readiness, Field(strict=False)] = Readiness.MESSAGE
+    readiness_port: Annotated[int, Field(ge=1, le=65_535), WHOLE] | None = None
+    disk_bytes_min: Annotated[int, Field(ge=1, le=INTEGER_MAX), WHOLE] | None = None
+    size_bytes: Annotated[int, Field(ge=1, le=INTEGER_MAX), WHOLE] | None = None
+    gpu_driver_version: Annotated[str, Field(pattern=VERSION_PATTERN)] | None = None
+    fabric_manager_version: Annotated[str, Field(pattern=VERSION_PATTERN)] | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if not self.cloud_init and self.readiness is Readiness.MESSAGE:
+            raise ValueError("the ready message needs cloud-init: readiness is ssh or tcp_port without it")
+        if (self.readiness is Readiness.TCP_PORT) != (self.readiness_port is not None):
+            raise ValueError("readiness_port belongs to readiness tcp_port, which needs one")
+        if self.fabric_manager_version not in (None, self.gpu_driver_version):
+            raise ValueError(
+                "fabric_manager_version must equal gpu_driver_version: the fabric manager accepts no other driver"
+            )
+        return self
+
+    def stated(self) -> image_statement.ImageStatement:
+        """The statement to store."""
+        return image_statement.ImageStatement(**self.model_dump(mode="json"))
+
+
 class PutImage(Request):
-    """An image as operators write it. Null models or regions: any. The state keeps its value when left out."""
+    """An image as operators write it. Null models or regions: any. State and statement stay as they are when left out."""
 
     url: Annotated[str, Field(pattern=r"^(https?|file)://[\x21-\x7e]+$", max_length=2_000)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -46,6 +85,7 @@ class PutImage(Request):
     gpu_models: Annotated[list[Printable], Field(min_length=1, max_length=100)] | None = None
     regions: Annotated[list[RegionName], Field(min_length=1, max_length=100)] | None = None
     state: OfferState | None = None
+    statement: PutImageStatement | None = None
 
 
 class Region(BaseModel):
@@ -68,6 +108,21 @@ class Sku(BaseModel):
     state: OfferState
 
 
+class ImageStatement(BaseModel):
+    """What an image states of itself; null: not stated."""
+
+    format: ImageFormat | None
+    firmware: Firmware
+    login_user: str
+    cloud_init: bool
+    readiness: Readiness
+    readiness_port: Port | None
+    disk_bytes_min: BigCount | None
+    size_bytes: BigCount | None
+    gpu_driver_version: str | None
+    fabric_manager_version: str | None
+
+
 class OfferedImage(BaseModel):
     """An image that a create may name; null models or regions: any."""
 
@@ -76,6 +131,7 @@ class OfferedImage(BaseModel):
     shapes: list[Shape]
     gpu_models: list[str] | None
     regions: list[str] | None
+    statement: ImageStatement
 
 
 class Image(BaseModel):
@@ -88,3 +144,4 @@ class Image(BaseModel):
     gpu_models: list[str] | None
     regions: list[str] | None
     state: OfferState
+    statement: ImageStatement

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import select
 
 from orchestrator.catalogue import tables
+from orchestrator.catalogue.image_statement import ImageStatement, with_statement
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import ImageUnavailable, NotFound
 
@@ -45,6 +46,7 @@ class Image:
     gpu_models: list[str] | None
     regions: list[str] | None
     state: str
+    statement: ImageStatement
 
 
 _PUT_REGION = """
@@ -77,9 +79,18 @@ values (:name, :url, :sha256, :shapes, :gpu_models, :regions, coalesce(cast(:sta
 on conflict (name) do update set
     url = excluded.url, sha256 = excluded.sha256, shapes = excluded.shapes, gpu_models = excluded.gpu_models,
     regions = excluded.regions, row_version = old.row_version + 1, deleted_at = null,
+    size_bytes = case when excluded.sha256 = old.sha256 then old.size_bytes end,
     state = coalesce(cast(:state as text), case when old.deleted_at is null then old.state else 'active' end)
-returning with (old as before) name, url, sha256, shapes, gpu_models, regions, state,
+returning with (old as before) name, url, sha256, shapes, gpu_models, regions, state, format, firmware, login_user, cloud_init,
+    readiness, readiness_port, disk_bytes_min, size_bytes, gpu_driver_version, fabric_manager_version,
     before.name is null or before.deleted_at is not null as made
+"""
+_PUT_STATEMENT = """
+update images set
+    format = :format, firmware = :firmware, login_user = :login_user, cloud_init = :cloud_init, readiness = :readiness,
+    readiness_port = :readiness_port, disk_bytes_min = :disk_bytes_min, size_bytes = :size_bytes,
+    gpu_driver_version = :gpu_driver_version, fabric_manager_version = :fabric_manager_version
+where name = :name
 """
 # The lock makes a deletion of the image wait for this transaction, and see what it wrote.
 _SHARE_IMAGE = "select from images where name = :name and deleted_at is null for share"
@@ -133,8 +144,13 @@ async def put_image(
     gpu_models: Sequence[str] | None,
     regions: Sequence[str] | None,
     state: str | None,
+    statement: ImageStatement | None,
 ) -> tuple[Image, bool]:
-    """The image as written, and whether it was made. Raises `NotFound` if it names a region that is not there."""
+    """The image as written, and whether it was made. Without a statement it keeps the one it has, though not the
+    size of another file.
+
+    Raises `NotFound` if it names a region that is not there.
+    """
     for region in regions or ():
         await require_region(tx, region)
     values = {
@@ -143,8 +159,14 @@ async def put_image(
         "regions": None if regions is None else sorted(set(regions)),
     }  # fmt: skip
     row = (await tx.execute(_PUT_IMAGE, values)).one()
-    members = dict(row._mapping)
-    made = members.pop("made")
+    members = with_statement(row._mapping)
+    if members.pop("made"):
+        made, statement = True, statement or ImageStatement()  # of a deleted image nothing is kept
+    else:
+        made = False
+    if statement is not None:
+        await tx.execute(_PUT_STATEMENT, {**asdict(statement), "name": name})
+        members["statement"] = statement
     return Image(**members), made
 
 

@@ -5,7 +5,18 @@ Created by migrations/schema/catalogue.sql, which explains columns and indexes; 
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Integer, PrimaryKeyConstraint, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
@@ -36,6 +47,51 @@ images = Table(
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Column("deleted_at", TIMESTAMPTZ),
+    Column("format", Text, CheckConstraint("format in ('qcow2', 'raw')", name="image_format_is_known")),
+    Column(
+        "firmware",
+        Text,
+        CheckConstraint("firmware in ('bios', 'uefi')", name="image_firmware_is_known"),
+        nullable=False,
+        server_default="bios",
+    ),
+    Column(
+        "login_user",
+        Text,
+        CheckConstraint("login_user ~ '^[a-z_][a-z0-9_-]{0,31}$'", name="image_login_user_is_a_name"),
+        nullable=False,
+        server_default="tenant",
+    ),
+    Column("cloud_init", Boolean, nullable=False, server_default=text("true")),
+    Column(
+        "readiness",
+        Text,
+        CheckConstraint("readiness in ('message', 'ssh', 'tcp_port')", name="image_readiness_is_known"),
+        nullable=False,
+        server_default="message",
+    ),
+    Column(
+        "readiness_port",
+        Integer,
+        CheckConstraint("readiness_port between 1 and 65535", name="image_readiness_port_is_a_port"),
+    ),
+    Column("disk_bytes_min", BigInteger, CheckConstraint("disk_bytes_min > 0", name="image_disk_is_positive")),
+    Column("size_bytes", BigInteger, CheckConstraint("size_bytes > 0", name="image_size_is_positive")),
+    Column(
+        "gpu_driver_version",
+        Text,
+        CheckConstraint(
+            "gpu_driver_version ~ '^[0-9]{1,6}([.][0-9]{1,6}){1,3}$'", name="image_gpu_driver_is_a_version"
+        ),
+    ),
+    Column("fabric_manager_version", Text),
+    CheckConstraint("cloud_init or readiness <> 'message'", name="image_message_needs_cloud_init"),
+    CheckConstraint("(readiness = 'tcp_port') = (readiness_port is not null)", name="image_port_is_of_tcp_port"),
+    CheckConstraint(
+        "fabric_manager_version is null"
+        " or (gpu_driver_version is not null and fabric_manager_version = gpu_driver_version)",
+        name="image_fabric_manager_is_of_the_driver",
+    ),
 )
 
 skus = Table(

@@ -18,6 +18,7 @@ class Wanted:
     gpus: int
     region: str
     image: str | None
+    has_user_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,14 @@ def admit_sold_units(catalogue: Catalogue, wanted: Wanted) -> AdmittedUnits:
     return _units_of(catalogue, _sku_of(catalogue, wanted.sku), wanted)
 
 
-def admit_use(catalogue: Catalogue, sku_name: str, held: HeldUnits, image: str | None, *, sold: bool) -> AdmittedUse:
+def admit_use(
+    catalogue: Catalogue, sku_name: str, held: HeldUnits, image: str | None, *, has_user_data: bool, sold: bool
+) -> AdmittedUse:
     """Resolve the use of held units as a SKU. `sold`: they were held as that SKU, which may be retired since.
 
     Raises `SkuUnavailable` (`not_reserved` if the units are not of that SKU), `ImageUnavailable`.
     """
-    wanted = Wanted(sku_name, held.gpus, held.region, image)
+    wanted = Wanted(sku_name, held.gpus, held.region, image, has_user_data)
     sku = _sku_of(catalogue, sku_name) if sold else admit_units(catalogue, wanted).sku
     found = _image_of(catalogue, sku, wanted)
     fits = (held.gpu_model, held.shape) == (sku.gpu_model, sku.shape)
@@ -152,5 +155,9 @@ def _image_of(catalogue: Catalogue, sku: Sku, wanted: Wanted) -> Image:
     if image is None or not image.offered(sku.shape, sku.gpu_model, wanted.region):
         raise ImageUnavailable(
             f"image {name!r} is not offered for {sku.name} in {wanted.region}; GET /api/v1/images lists the images"
+        )
+    if wanted.has_user_data and not image.cloud_init:
+        raise ImageUnavailable(
+            f"image {name!r} has no cloud-init, so nothing would run the user data; leave user_data out or name another image"
         )
     return image

@@ -70,7 +70,7 @@ class Sku:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image, and where it is offered; None means every GPU model, or every region."""
+    """An image, and where it is offered; None means every GPU model, or every region. With `cloud_init` it runs user data."""
 
     name: str
     shapes: frozenset[str]
@@ -78,6 +78,7 @@ class Image:
     regions: frozenset[str] | None
     active: bool
     row_version: int
+    cloud_init: bool = True
 
     def offered(self, shape: str, gpu_model: str, region: str) -> bool:
         """Whether it is offered there."""

@@ -83,8 +83,11 @@ def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:
 def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | GpuRequest:
     if isinstance(body, HoldNamed):
         return tuple(body.resources)
-    image = None if body.allocation is None else body.allocation.image
-    return GpuRequest(body.sku, body.gpus, body.region, body.count or 1, image, body.allocation is not None)
+    starts = body.allocation
+    image, user_data = (None, None) if starts is None else (starts.image, starts.user_data)
+    return GpuRequest(
+        body.sku, body.gpus, body.region, body.count or 1, image, starts is not None, user_data is not None
+    )
 
 
 def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:

@@ -29,6 +29,7 @@ class GpuRequest:
     count: int
     image: str | None = None
     starts_allocation: bool = False
+    has_user_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ async def resolve(catalogue: CatalogueCache, wanted: tuple[str, ...] | GpuReques
     """Parsed names, or the SKU as the catalogue offers it; before it refuses, the catalogue is read anew."""
     if not isinstance(wanted, GpuRequest):
         return parse_resources(wanted)
-    request = Wanted(wanted.sku, wanted.gpus, wanted.region, wanted.image)
+    request = Wanted(wanted.sku, wanted.gpus, wanted.region, wanted.image, wanted.has_user_data)
     admitting = admit if wanted.starts_allocation else admit_units
     try:
         units: AdmittedUnits = admitting(await catalogue.current(), request)

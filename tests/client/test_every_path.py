@@ -37,6 +37,7 @@ from berth.client.calls import (
     webhooks,
 )
 from berth.client.calls.call import Call
+from berth.client.models import ImageStatement
 from berth.client.sync_client import Client
 from berth.local.servers import LocalPostgres
 from tests.api.processes import public_process
@@ -78,6 +79,8 @@ def _value(parameter: inspect.Parameter) -> Any:
         return datetime(2030, 1, 1, tzinfo=UTC)
     if "bytes" in kind:
         return b"key"
+    if "ImageStatement" in kind:
+        return ImageStatement()
     if "Mapping" in kind:
         return {"a": "b"}
     if "int" in kind.split(" | "):

@@ -11,7 +11,8 @@ import pytest
 
 from node_agent.drivers.contract import DriverFailure
 from node_agent.drivers.images import ImageBounds, ImageCache
-from node_agent.protocol import FailureCode, ImageParameters
+from node_agent.protocol import FailureCode
+from node_agent.wire.images import ImageParameters
 
 KIB = 1024
 

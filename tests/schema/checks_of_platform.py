@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row, whole_or_absent
+from tests.schema.checks_of_images import IMAGES
 from tests.support.rows import HASH, LATER, NOW, OTHER, TENANT
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
@@ -174,15 +175,7 @@ CHECKS = {
     "sql_functions_sha256_check": Check(
         "sql_functions", tuple({"sha256": text} for text in ("0" * 63, "0" * 65, "A" * 64, "g" * 64)), ({"sha256": "0af9" * 16},)
     ),
-    "images_name_check": length("images", "name", 1, 100),
-    "images_sha256_check": Check(
-        "images", tuple({"sha256": text} for text in ("0" * 63, "0" * 65, "A" * 64, "g" * 64)), ({"sha256": "0af9" * 16},)
-    ),
-    "images_shapes_check": Check(
-        "images", ({"shapes": []}, {"shapes": ["unknown"]}), ({"shapes": ["baremetal", "gpu_slice"]},)
-    ),
-    "images_state_check": one_of("images", "state", "active", "retired"),
-    "images_url_check": length("images", "url", 0, 2000),
+    **IMAGES,
     "key_bounded": Check("kv_keys", ({"key": b""}, {"key": b"k" * 2049}), ({"key": b"k" * 2048},)),
     "bytes_counted": least("kv_namespaces", "bytes", 0),
     "keys_counted": least("kv_namespaces", "keys", 0),

@@ -14,6 +14,11 @@ from tests.support.public_api import PublicApi
 from tests.support.waiting import wait_for
 
 BODY: dict[str, Any] = {"url": "https://internal.example/u.img", "sha256": "ab" * 32, "shapes": ["gpu_slice"]}
+UNSTATED: dict[str, Any] = {
+    "format": None, "firmware": "bios", "login_user": "tenant", "cloud_init": True, "readiness": "message",
+    "readiness_port": None, "disk_bytes_min": None, "size_bytes": None, "gpu_driver_version": None,
+    "fabric_manager_version": None,
+}  # fmt: skip
 UNUSED = {"allocations": 0, "tasks": 0, "reservations": 0, "skus": 0}
 
 
@@ -38,6 +43,7 @@ def test_tenants_list_what_a_create_may_name_without_its_url(admin: Caller) -> N
     listed = {image["name"]: image for image in new_tenant(admin).every("/images", 500)}
     assert listed[name] == {
         "name": name, "sha256": BODY["sha256"], "shapes": ["gpu_slice"], "gpu_models": [GPU_MODEL], "regions": None,
+        "statement": UNSTATED,
     }  # fmt: skip
     assert retired not in listed
     every = {image["name"]: image for image in admin.every("/admin/images", 500)}
@@ -47,7 +53,8 @@ def test_tenants_list_what_a_create_may_name_without_its_url(admin: Caller) -> N
 def test_an_image_is_read_and_deleted_once(api: PublicApi, admin: Caller) -> None:
     name = new_image(admin)
     path = f"/admin/images/{name}"
-    assert admin.get(path) == {**BODY, "name": name, "gpu_models": None, "regions": None, "state": "active"}
+    empty = {"gpu_models": None, "regions": None, "state": "active", "statement": UNSTATED}
+    assert admin.get(path) == {**BODY, "name": name, **empty}
     key = fresh("delete")
     assert admin.call("DELETE", path, key=key).status_code == 204
     again = admin.call("DELETE", path, key=key)

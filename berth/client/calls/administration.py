@@ -13,6 +13,7 @@ from berth.client.models import (
     AuditEntry,
     DeadLetter,
     Image,
+    ImageStatement,
     Page,
     Region,
     Sku,
@@ -103,13 +104,18 @@ def put_image(
     gpu_models: Sequence[str] | None = None,
     regions: Sequence[str] | None = None,
     state: Literal["active", "retired"] | None = None,
+    statement: ImageStatement | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Image]:
-    """Make or change an image; nodes check what they fetch from `url` against `sha256`."""
+    """Make or change an image; nodes check what they fetch from `url` against `sha256`.
+
+    `statement` replaces what the image states of itself; None keeps it.
+    """
     body = {
         "url": url, "sha256": sha256, "shapes": list(shapes), "state": state,
         "gpu_models": None if gpu_models is None else list(gpu_models),
         "regions": None if regions is None else list(regions),
+        "statement": None if statement is None else statement.model_dump(exclude_none=True),
     }  # fmt: skip
     return write("PUT", f"{ADMIN}/images/{name}", Image, body, idempotency_key)
 

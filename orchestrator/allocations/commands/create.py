@@ -98,7 +98,7 @@ class _Attempt:
         limits = self.context.limits
         offered = await self.catalogue.current()
         for index, create in self.creates.items():
-            wanted = Wanted(create.sku, create.gpus, create.region, create.image)
+            wanted = Wanted(create.sku, create.gpus, create.region, create.image, create.user_data is not None)
             try:
                 admitted = admit(offered, wanted)
             except Problem:

@@ -131,4 +131,5 @@ def _admit(offered: Catalogue, reserved: ReservedUnits, consume: Consume) -> Adm
             reason=UnavailableReason.NOT_RESERVED,
         )
     # Units reserved as a SKU were sold as it, even if it was retired since; named resources are sold now.
-    return admit_use(offered, sku, reserved.units, consume.image, sold=reserved.sku is not None)
+    has_user_data, sold = consume.start.user_data is not None, reserved.sku is not None
+    return admit_use(offered, sku, reserved.units, consume.image, has_user_data=has_user_data, sold=sold)

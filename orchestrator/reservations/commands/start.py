@@ -83,7 +83,9 @@ async def _start(
     assert subject.sku is not None, "only reservations of a SKU have a template"
     assert subject.template is not None, "the caller checked it"
     try:
-        admitted = admit_use(offered, subject.sku, claim, subject.template.get("image"), sold=True)
+        template = subject.template
+        has_user_data = template.get("user_data") is not None
+        admitted = admit_use(offered, subject.sku, claim, template.get("image"), has_user_data=has_user_data, sold=True)
     except Problem as refusal:
         return await _fail(context, tx, subject, refusal)
     limits = context.limits

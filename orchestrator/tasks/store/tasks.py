@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from node_agent.protocol import (
-    ImageParameters,
     ProvisionParameters,
     RebuildParameters,
     ReleaseParameters,
@@ -20,6 +19,7 @@ from node_agent.protocol import (
     VerbParameters,
 )
 from node_agent.wire.guests import RestartPolicy
+from node_agent.wire.images import IMAGE_CHECKS_FEATURE, Firmware, ImageFormat, ImageParameters, Readiness
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
@@ -50,6 +50,15 @@ class Instructions:
     image: str
     image_url: str
     image_sha256: str
+    checks_images: bool
+    """Whether the node's agent checks format and smallest disk of an image."""
+    format: str | None
+    firmware: str
+    login_user: str
+    cloud_init: bool
+    readiness: str
+    readiness_port: int | None
+    disk_bytes_min: int | None
 
     def faults_for(self, labels_allowed: bool) -> dict[str, str]:
         """The fault switches of the node and, where labels may throw them, of the allocation, which win."""
@@ -69,7 +78,9 @@ select n.epoch as node_epoch, n.faults, a.labels,
        array(select unit - n.unit_base from unnest(c.units) part, generate_series(lower(part), upper(part) - 1) unit
              order by unit) as slots,
        a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
-       i.name as image, i.url as image_url, i.sha256 as image_sha256
+       i.name as image, i.url as image_url, i.sha256 as image_sha256,
+       :feature = any (n.agent_features) as checks_images,
+       i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
 where a.id = :id
 """
@@ -91,7 +102,7 @@ where id = :id and state in ('queued', 'dispatched')
 
 async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructions:
     """Node, slots, image and keys of an allocation."""
-    row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id})).one()
+    row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, "feature": IMAGE_CHECKS_FEATURE})).one()
     return Instructions(**row._mapping)
 
 
@@ -100,12 +111,29 @@ def provision_parameters(subject: Subject, instructions: Instructions, faults: d
     return ProvisionParameters(
         slots=instructions.slots,
         gpu_model=instructions.gpu_model,
-        image=ImageParameters(name=instructions.image, url=instructions.image_url, sha256=instructions.image_sha256),
+        image=_image_parameters(instructions),
         ssh_public_keys=instructions.ssh_public_keys,
         user_data=instructions.user_data,
         restart_policy=RestartPolicy(instructions.restart_policy),
         hostname=f"berth-{subject.id}",
         faults=faults,
+    )
+
+
+def _image_parameters(instructions: Instructions) -> ImageParameters:
+    """The image as its node is to boot it. An agent that checks no image is not asked to: it boots the same guest."""
+    checked = instructions.checks_images
+    return ImageParameters(
+        name=instructions.image,
+        url=instructions.image_url,
+        sha256=instructions.image_sha256,
+        format=ImageFormat(instructions.format) if checked and instructions.format is not None else None,
+        firmware=Firmware(instructions.firmware),
+        login_user=instructions.login_user,
+        cloud_init=instructions.cloud_init,
+        readiness=Readiness(instructions.readiness),
+        readiness_port=instructions.readiness_port,
+        disk_bytes_min=instructions.disk_bytes_min if checked else None,
     )
 
 

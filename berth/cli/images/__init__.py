@@ -1,0 +1,1 @@
+"""Commands about images: the catalogue's, and the import."""
