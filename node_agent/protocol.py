@@ -152,6 +152,7 @@ class FailureCode(StrEnum):
     LEASE_CONFLICT = "lease_conflict"
     IMAGE_DOWNLOAD_FAILED = "image_download_failed"
     IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
+    IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"

@@ -10,6 +10,7 @@ from node_agent.checks.accelerator import check_emulation, check_kvm, kvm_boots
 from node_agent.checks.bridges import check_bridge_filter
 from node_agent.checks.console_logs import check_console_logs
 from node_agent.checks.finding import Finding
+from node_agent.checks.firmware import check_ovmf
 from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.iommu import check_iommu
 from node_agent.checks.kvm_device import check_qemu_users
@@ -50,7 +51,8 @@ def check_system(root: Path, user_id_first: int, boots: Callable[[], bool]) -> l
     tree = Tree(root, Gaps())
     # The first and the last of the users: between them nothing differs but what an administrator made so.
     users = check_qemu_users(tree, root, (user_id_first, user_id_first + SLOT_INDEX_MAX), boots)
-    return [*users, check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree), check_huge_pages(tree)]
+    others = [check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree), check_huge_pages(tree)]
+    return [*users, *others, check_ovmf(root)]
 
 
 def report_host() -> int:

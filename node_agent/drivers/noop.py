@@ -52,7 +52,8 @@ class NoopDriver:
         def remembered() -> ProvisionResult:
             slots = order.parameters.slots
             self._held[order.allocation_id] = Held(order.allocation_id, slots, order.fence, GuestState.RUNNING)
-            connection = Connection(host=self._advertised_host, port=22, user="tenant", host_key="ssh-ed25519 none")
+            user = order.parameters.image.login_user
+            connection = Connection(host=self._advertised_host, port=22, user=user, host_key="ssh-ed25519 none")
             return ProvisionResult(
                 connection=connection, image_sha256=order.parameters.image.sha256, evidence={"driver": self.name}
             )

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from node_agent.durable_files import sync_directory, write_durably
 from node_agent.wire.fields import Closed
 from node_agent.wire.guests import RestartPolicy
+from node_agent.wire.images import LOGIN_USER
 
 log = structlog.get_logger("node_agent.drivers")
 
@@ -34,6 +35,7 @@ class AllocationRecord(Closed):
     state: Literal["provisioning", "running", "stopped", "releasing"]
     port: int | None = None
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
+    login_user: str = LOGIN_USER
 
     @property
     def starts_again(self) -> bool:

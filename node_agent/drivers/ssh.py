@@ -55,14 +55,15 @@ def read_host_key(private_key: bytes) -> str:
     return _public_line(key.public_key())
 
 
-async def check_ssh(host: str, port: int, host_key: str, seconds_max: float) -> None:
-    """Exchange keys with `host`:`port`, which proves that the server holds the private key of `host_key`.
-    Raises NotReady."""
+async def check_ssh(host: str, port: int, host_key: str | None, seconds_max: float) -> str:
+    """Exchange keys with `host`:`port`, which proves that the server holds the private key of `host_key`, or of the one that
+    it shows if that is None; returns the public line. Raises NotReady."""
     try:
         async with asyncio.timeout(seconds_max):
             reader, writer = await asyncio.open_connection(host, port)
             try:
-                await _exchange(reader, writer, base64.b64decode(host_key.split()[1]))
+                expected = None if host_key is None else base64.b64decode(host_key.split()[1])
+                return _public_line(await _exchange(reader, writer, expected))
             finally:
                 writer.close()
     except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError, InvalidSignature) as error:
@@ -88,7 +89,9 @@ async def greets(host: str, port: int, seconds_max: float) -> bool:
     return False
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected_key: bytes) -> None:
+async def _exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, expected_key: bytes | None
+) -> Ed25519PublicKey:
     own_kexinit = bytes([KEXINIT]) + os.urandom(16) + b"".join(_string(names) for names in OFFERED) + bytes(5)
     ephemeral = X25519PrivateKey.generate()
     own_point = ephemeral.public_key().public_bytes_raw()
@@ -99,14 +102,16 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
     kexinit = await _read_packet(reader, KEXINIT)
     reply = await _read_packet(reader, ECDH_REPLY)
     key, point, signature = _strings(reply[1:], 3)
-    if key != expected_key:
+    if expected_key not in (None, key):
         raise ValueError("it shows another host key")
     secret = ephemeral.exchange(X25519PublicKey.from_public_bytes(point))
     hashed = b"".join(_string(part) for part in (BANNER, banner, own_kexinit, kexinit, key, own_point, point))
     _, raw_key = _strings(key, 2)
     _, raw_signature = _strings(signature, 2)
     digest = hashlib.sha256(hashed + _string(_positive(secret))).digest()
-    Ed25519PublicKey.from_public_bytes(raw_key).verify(raw_signature, digest)
+    shown = Ed25519PublicKey.from_public_bytes(raw_key)
+    shown.verify(raw_signature, digest)
+    return shown
 
 
 async def _read_packet(reader: asyncio.StreamReader, kind: int) -> bytes:

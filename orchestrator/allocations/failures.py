@@ -18,6 +18,7 @@ class Code(StrEnum):
     LEASE_CONFLICT = "lease_conflict"
     IMAGE_DOWNLOAD_FAILED = "image_download_failed"
     IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
+    IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
@@ -94,6 +95,14 @@ _ALL = (
         "Check the image in the catalogue: put the SHA-256 of what its URL serves, or restore what it served.",
         _FAILED,
         switch="image_checksum",
+    ),
+    Failure(
+        Code.IMAGE_DOES_NOT_FIT,
+        "The image needs a larger disk or another firmware than the node gives its guests.",
+        Acts.OPERATOR,
+        "Offer the image for other SKUs, give guests a larger disk, or install OVMF; the detail says which.",
+        _FAILED,
+        switch="image_fit",
     ),
     Failure(
         Code.VFIO_HOST_NOT_READY,

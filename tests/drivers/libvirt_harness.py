@@ -86,7 +86,7 @@ class LibvirtHarness(Harness):
         for domain in connection.listAllDomains():
             try:
                 if str(directory) in domain.XMLDesc():
-                    domain.undefine()
+                    domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
             except libvirt.libvirtError as error:
                 # Of another test, in another process, which has removed it since the list was made.
                 if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:

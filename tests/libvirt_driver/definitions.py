@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any, Literal
 
+from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.domain import domain_xml
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 
@@ -23,6 +24,6 @@ def guest(directory: Path = Path("/guests/allocations"), **changes: Any) -> tupl
     return GuestDirectory(directory / str(ALLOCATION)), GuestRecord.model_validate(values)
 
 
-def defined(accelerator: Literal["kvm", "qemu"] = "qemu", **changes: Any) -> ET.Element:
+def defined(accelerator: Literal["kvm", "qemu"] = "qemu", ovmf: Ovmf | None = None, **changes: Any) -> ET.Element:
     """The domain of a guest."""
-    return ET.fromstring(domain_xml(*guest(**changes), accelerator, 64_502, "192.0.2.7"))
+    return ET.fromstring(domain_xml(*guest(**changes), accelerator, 64_502, "192.0.2.7", ovmf))

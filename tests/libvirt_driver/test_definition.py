@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.domain import NAMESPACE, Owner, channel_path, owner_of
 from tests.libvirt_driver.definitions import ALLOCATION, defined
 
@@ -40,6 +41,26 @@ def test_the_network_of_a_guest_reaches_nothing() -> None:
     (network,) = [argument for argument in arguments if argument.startswith("user,")]
     assert "restrict=on" in network.split(",")
     assert "hostfwd=tcp:192.0.2.7:20022-:22" in network.split(",")
+
+
+def test_the_port_of_its_readiness_is_for_this_host_alone() -> None:
+    (network,) = [text for argument in defined(readiness="tcp_port", readiness_port=8443, check_port=20_023).iter()
+                  if (text := argument.get("value", "")).startswith("user,")]  # fmt: skip
+    assert [part for part in network.split(",") if part.startswith("hostfwd")] == [
+        "hostfwd=tcp:192.0.2.7:20022-:22", "hostfwd=tcp:127.0.0.1:20023-:8443",
+    ]  # fmt: skip
+
+
+def test_a_guest_boots_by_uefi_with_variables_of_its_own() -> None:
+    system = defined(ovmf=Ovmf(Path("/code.fd"), Path("/variables.fd"))).find("os")
+    assert system is not None
+    loader, variables = system.find("loader"), system.find("nvram")
+    assert loader is not None
+    assert variables is not None
+    assert (loader.text, loader.get("readonly")) == ("/code.fd", "yes")
+    assert variables.get("template") == "/variables.fd"
+    assert variables.text == f"/guests/allocations/{ALLOCATION}/uefi-vars.fd"
+    assert defined().find("os/loader") is None
 
 
 def test_the_disk_is_encrypted_and_the_image_stays_roots() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.drivers.libvirt import disks
-from node_agent.drivers.libvirt.disks import ImageRefused, create_disk, inspect_image, overwrite
+from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image, overwrite
 
 MIB = 1 << 20
 
@@ -52,8 +52,17 @@ def test_an_image_that_is_more_than_a_disk_is_refused(
 def test_an_image_that_unpacks_to_more_than_the_disk_is_refused(tmp_path: Path) -> None:
     bomb = make(tmp_path / "bomb", size=1 << 50)
     assert bomb.stat().st_size < 64 * MIB
-    with pytest.raises(ImageRefused, match="when unpacked"):
+    with pytest.raises(ImageTooLarge, match="when unpacked"):
         inspect_image(bomb, 64 * MIB)
+
+
+@needs_qemu_img
+@pytest.mark.parametrize(("form", "stated"), [("qcow2", "raw"), ("raw", "qcow2")])
+def test_an_image_of_another_format_than_stated_is_refused(tmp_path: Path, form: str, stated: str) -> None:
+    image = make(tmp_path / "image", form=form)
+    assert inspect_image(image, 64 * MIB, form).format == form
+    with pytest.raises(ImageRefused, match=f"the catalogue states {stated}"):
+        inspect_image(image, 64 * MIB, stated)
 
 
 @needs_qemu_img

@@ -6,9 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import asyncssh
 import pytest
 
-from node_agent.drivers.libvirt.readiness import CHANNEL_BYTES_MAX, LINE_BYTES_MAX, await_message, await_ssh
+from node_agent.drivers.libvirt.readiness import (
+    ANSWERS_NEEDED,
+    CHANNEL_BYTES_MAX,
+    LINE_BYTES_MAX,
+    await_message,
+    await_port,
+    await_ssh,
+)
 from node_agent.drivers.ssh import NotReady, new_host_key
 
 NONCE = "5eed"
@@ -109,3 +117,75 @@ def test_ssh_is_asked_again_until_the_time_is_over() -> None:
         return asked
 
     assert asyncio.run(scene()) > 1
+
+
+def port_behaves(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], seconds: float) -> int:
+    """Wait on a port whose server behaves so; how many connections there were. Raises NotReady."""
+
+    async def scene() -> int:
+        asked = 0
+
+        async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            asked += 1
+            await serve(reader, writer)
+            writer.close()
+
+        async with await asyncio.start_server(counted, "127.0.0.1", 0) as server:
+            await await_port("127.0.0.1", server.sockets[0].getsockname()[1], seconds)
+        return asked
+
+    return asyncio.run(scene())
+
+
+async def _greets(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"220 ready\r\n")
+
+
+async def _silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def _refuses(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    # As QEMU does when the guest refuses: what was sent stays unread, so the close is a reset.
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("serve", [_greets, _silent], ids=["a server that greets", "one that waits for the client"])
+def test_a_port_behind_which_a_server_takes_a_connection_is_ready(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> None:
+    assert port_behaves(serve, 20.0) == ANSWERS_NEEDED
+
+
+def test_a_port_that_is_refused_is_not_ready() -> None:
+    with pytest.raises(NotReady, match="accepted no connection"):
+        port_behaves(_refuses, 1.0)
+
+
+def test_one_answer_between_refusals_is_not_enough() -> None:
+    asked = 0
+
+    async def sometimes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await (_silent if asked % 2 else _refuses)(reader, writer)
+
+    with pytest.raises(NotReady):
+        port_behaves(sometimes, 1.0)
+    assert asked > 1
+
+
+def test_the_host_key_of_a_server_is_returned_when_none_is_expected() -> None:
+    async def scene() -> tuple[str, str]:
+        private, public = new_host_key()
+        server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[asyncssh.import_private_key(private)])
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            shown = await await_ssh("127.0.0.1", port, None, 20.0)
+            with pytest.raises(NotReady, match="another host key"):
+                await await_ssh("127.0.0.1", port, new_host_key()[1], 0.5)
+        return public, shown
+
+    public, shown = asyncio.run(scene())
+    assert public.split()[:2] == shown.split()[:2]

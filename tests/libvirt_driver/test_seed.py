@@ -67,6 +67,14 @@ def test_the_volume_is_private_and_says_what_the_guest_is(tmp_path: Path) -> Non
     assert 'echo "BERTH-READY 00ff"' in script
 
 
+def test_a_seed_for_an_image_without_cloud_init_holds_no_host_key(tmp_path: Path) -> None:
+    path = tmp_path / "seed.iso"
+    write_seed(path, seed(host_key_private=None, host_key_public="", user="debian"))
+    found = files_of(path)
+    assert yaml.safe_load(found["vendor-data"]) == {}
+    assert yaml.safe_load(found["meta-data"])["public-keys"] == ["ssh-ed25519 AAAA a"]
+
+
 @given(
     hostname=st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
     keys=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=200), min_size=1, max_size=3),

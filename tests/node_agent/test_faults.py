@@ -14,6 +14,7 @@ from tests.support.agent_faults import code
 PROVISION_FAULTS = {
     "lease_conflict": FailureCode.LEASE_CONFLICT,
     "image_download": FailureCode.IMAGE_DOWNLOAD_FAILED,
+    "image_fit": FailureCode.IMAGE_DOES_NOT_FIT,
     "image_checksum": FailureCode.IMAGE_CHECKSUM_MISMATCH,
     "vfio": FailureCode.VFIO_HOST_NOT_READY,
     "guest_definition": FailureCode.GUEST_DEFINITION_FAILED,

@@ -43,6 +43,7 @@ class Row:
 PROVISION_ROWS = [
     Row(Code.LEASE_CONFLICT, {"lease_conflict": "1"}),
     Row(Code.IMAGE_DOWNLOAD_FAILED, {"image_download": "1"}),
+    Row(Code.IMAGE_DOES_NOT_FIT, {"image_fit": "1"}),
     Row(Code.IMAGE_CHECKSUM_MISMATCH, {"image_checksum": "1"}),
     Row(Code.VFIO_HOST_NOT_READY, {"vfio": "1"}),
     Row(Code.GUEST_DEFINITION_FAILED, {"guest_definition": "1"}),

@@ -34,6 +34,10 @@ class ImageRefused(Exception):
     """The image must not be given to QEMU, for the reason in the text."""
 
 
+class ImageTooLarge(ImageRefused):
+    """The image unpacks to more than the guest's disk."""
+
+
 @dataclass(frozen=True)
 class ImageFacts:
     """What qemu-img says of an image file."""
@@ -42,8 +46,8 @@ class ImageFacts:
     virtual_bytes: int
 
 
-def inspect_image(image: Path, virtual_bytes_max: int) -> ImageFacts:
-    """The facts of an image that may be used. Raises ImageRefused, OSError.
+def inspect_image(image: Path, virtual_bytes_max: int, stated: str | None = None) -> ImageFacts:
+    """The facts of an image that may be used, of the `stated` format if one is. Raises ImageRefused, OSError.
 
     A qcow2 header can name any file of the node as backing or data file: such an image is refused.
     """
@@ -52,12 +56,14 @@ def inspect_image(image: Path, virtual_bytes_max: int) -> ImageFacts:
     data = said.get("format-specific", {}).get("data", {})
     if said["format"] not in FORMATS:
         raise ImageRefused(f"its format is {said['format']}, not {' or '.join(FORMATS)}")
+    if stated not in (None, said["format"]):
+        raise ImageRefused(f"its format is {said['format']}, and the catalogue states {stated}")
     if "backing-filename" in said or "full-backing-filename" in said or "data-file" in data:
         raise ImageRefused("it names another file as its backing or data file")
     if "encrypt" in data:
         raise ImageRefused("it is encrypted")
     if said["virtual-size"] > virtual_bytes_max:
-        raise ImageRefused(f"it has {said['virtual-size']} bytes when unpacked; the disk has {virtual_bytes_max}")
+        raise ImageTooLarge(f"it has {said['virtual-size']} bytes when unpacked; the disk has {virtual_bytes_max}")
     return ImageFacts(said["format"], said["virtual-size"])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 
 NAMESPACE = "urn:berth:allocation:1"
@@ -24,6 +25,7 @@ TRANSLATION_CACHE_MIB = 64
 MACHINE_PARTS_OFF = "i8042=off,sata=off,smbus=off"
 RESTRICT = "on"
 """The guest reaches neither this host nor anything behind it; the port of its SSH server is forwarded all the same."""
+CHECK_HOST = "127.0.0.1"
 
 ET.register_namespace("berth", NAMESPACE)
 ET.register_namespace("qemu", _QEMU)
@@ -43,12 +45,17 @@ class Owner:
 
 
 def domain_xml(
-    directory: GuestDirectory, record: GuestRecord, accelerator: Literal["kvm", "qemu"], user_id: int, host: str
+    directory: GuestDirectory,
+    record: GuestRecord,
+    accelerator: Literal["kvm", "qemu"],
+    user_id: int,
+    host: str,
+    ovmf: Ovmf | None = None,
 ) -> str:
     """The domain of this record. Its disk is encrypted with the libvirt secret whose UUID is the allocation's.
 
     QEMU runs as `user_id`, so that no other guest's QEMU can read these files. The record's port of `host`, an IPv4 address,
-    leads to the guest's SSH server.
+    leads to the guest's SSH server. With `ovmf` it boots by UEFI: libvirt makes its file of variables at the first start.
     """
     domain = ET.Element("domain", type=accelerator)
     ET.SubElement(domain, "name").text = f"berth-{record.allocation_id}"
@@ -61,7 +68,7 @@ def domain_xml(
     ET.SubElement(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}allocation", owner)
     ET.SubElement(domain, "memory", unit="bytes").text = str(record.memory_bytes)
     ET.SubElement(domain, "vcpu", placement="static").text = str(record.processors)
-    _machine(domain, accelerator)
+    _machine(domain, accelerator, directory, ovmf)
     label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
     ET.SubElement(label, "label").text = f"+{user_id}:+{user_id}"
     devices = ET.SubElement(domain, "devices")
@@ -100,9 +107,12 @@ def secret_xml(allocation_id: UUID) -> str:
     return ET.tostring(secret, encoding="unicode")
 
 
-def _machine(domain: ET.Element, accelerator: str) -> None:
+def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ovmf: Ovmf | None) -> None:
     system = ET.SubElement(domain, "os")
     ET.SubElement(system, "type", arch="x86_64", machine="q35").text = "hvm"
+    if ovmf is not None:
+        ET.SubElement(system, "loader", readonly="yes", type="pflash").text = str(ovmf.code)
+        ET.SubElement(system, "nvram", template=str(ovmf.variables)).text = str(directory.uefi_variables)
     ET.SubElement(system, "boot", dev="hd")
     features = ET.SubElement(domain, "features")
     ET.SubElement(features, "acpi")
@@ -158,12 +168,16 @@ def _ports(devices: ET.Element, directory: GuestDirectory) -> None:
 
 
 def _network(domain: ET.Element, record: GuestRecord, host: str) -> None:
-    """A network of this guest alone, which reaches nothing: `restrict`. The host's port leads to the guest's SSH server."""
+    """A network of this guest alone, which reaches nothing: `restrict`. The host's port leads to the guest's SSH server.
+
+    `CHECK_HOST`'s port leads to the port of its readiness, for this host alone.
+    """
     address = hashlib.sha256(record.allocation_id.bytes).digest()
     mac = "52:54:00:" + ":".join(f"{octet:02x}" for octet in address[:3])
+    check = f",hostfwd=tcp:{CHECK_HOST}:{record.check_port}-:{record.readiness_port}" if record.check_port else ""
     options = ET.SubElement(domain, f"{{{_QEMU}}}commandline")
     for argument in (
-        "-netdev", f"user,id=net0,restrict={RESTRICT},hostfwd=tcp:{host}:{record.port}-:22",
+        "-netdev", f"user,id=net0,restrict={RESTRICT},hostfwd=tcp:{host}:{record.port}-:22{check}",
         "-device", f"virtio-net-pci,netdev=net0,mac={mac},bus=pcie.0,addr=0x1e,romfile=,disable-legacy=on",
         "-machine", MACHINE_PARTS_OFF,
     ):  # fmt: skip

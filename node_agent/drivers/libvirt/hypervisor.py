@@ -22,7 +22,7 @@ from node_agent.wire.devices import GuestDevices
 Result = TypeVar("Result")
 
 _UNDEFINE = (
-    libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+    libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM  # the release overwrites it first
     | libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
     | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 )

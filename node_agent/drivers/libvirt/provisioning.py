@@ -13,24 +13,24 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.checks.firmware import Ovmf, find_ovmf
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed, take_over
-from node_agent.drivers.libvirt.disks import ImageRefused, create_disk, inspect_image
-from node_agent.drivers.libvirt.domain import domain_xml
+from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
+from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
 from node_agent.drivers.libvirt.ports import free_port
-from node_agent.drivers.libvirt.readiness import await_message, await_ssh
+from node_agent.drivers.libvirt.readiness import await_message, await_port, await_ssh
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 from node_agent.drivers.libvirt.seed import Seed, write_seed
 from node_agent.drivers.ssh import NotReady, new_host_key
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 from node_agent.wire.devices import GuestDevices, unknown
+from node_agent.wire.images import Firmware, ImageParameters, Readiness
 
 log = structlog.get_logger("node_agent.libvirt")
-
-TENANT = "tenant"
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,11 @@ class Node:
         """Every directory that is there. Raises OSError."""
         return [GuestDirectory(path) for path in sorted(self.allocations.iterdir())]
 
-    def free_port(self) -> int:
-        """A port of this node that no guest has. Raises OSError."""
-        taken = {record.port for directory in self.directories() if (record := directory.load()) is not None}
-        return free_port(self.limits.host, self.limits.ssh_port_first, self.limits.ssh_port_last, taken)
+    def free_port(self, host: str, *others: int) -> int:
+        """A port of this node's address `host` that neither a guest nor `others` have. Raises OSError."""
+        records = [record for directory in self.directories() if (record := directory.load()) is not None]
+        taken = {*others, *(record.port for record in records), *(record.check_port for record in records)}
+        return free_port(host, self.limits.ssh_port_first, self.limits.ssh_port_last, taken)
 
 
 class Boot:
@@ -94,7 +95,9 @@ class Boot:
         """Where the tenant logs in."""
         record = self._record()
         assert record.port is not None
-        return Connection(host=self._node.limits.host, port=record.port, user=TENANT, host_key=record.host_key)
+        return Connection(
+            host=self._node.limits.host, port=record.port, user=record.login_user, host_key=record.host_key
+        )
 
     async def all(self) -> None:
         """Every phase, one after another. Raises DriverFailure."""
@@ -115,7 +118,8 @@ class Boot:
                 await node.hypervisor.destroy(allocation_id)
             self._is_ready = False
             user_id = node.limits.user_id_first + min(record.slots)
-            xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host)
+            ovmf = self._ovmf(record)
+            xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host, ovmf)
             await node.hypervisor.define(allocation_id, xml)
             await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
             self._has_started = True
@@ -123,8 +127,25 @@ class Boot:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
         return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
 
+    @staticmethod
+    def _ovmf(record: GuestRecord) -> Ovmf | None:
+        if record.firmware is Firmware.BIOS:
+            return None
+        if (found := find_ovmf()) is None:
+            raise FileNotFoundError("OVMF is not installed, and the guest boots by UEFI")
+        return found
+
     async def _ready(self, _progress: Progress) -> str:
         record = self._record()
+        if record.readiness is Readiness.SSH:
+            return "its SSH server shows it"
+        if record.readiness is Readiness.TCP_PORT:
+            assert record.check_port is not None
+            try:
+                await await_port(CHECK_HOST, record.check_port, self._node.limits.readiness_seconds)
+            except NotReady as problem:
+                raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest's port", problem) from problem
+            return f"port {record.readiness_port} of the guest accepts connections"
         if not self._is_ready:
             find = partial(self._node.hypervisor.channel, record.allocation_id)
             try:
@@ -135,18 +156,21 @@ class Boot:
         return "the guest says that it is ready"
 
     async def _ssh_ready(self, _progress: Progress) -> str:
-        connection, record = self.connection(), self._record()
+        record, host = self._record(), self._node.limits.host
+        assert record.port is not None
         seconds_max = self._node.limits.readiness_seconds
+        # Without cloud-init the guest's own key counts: the first one that it shows on the port that leads to it alone.
+        expected = record.host_key or None
         try:
-            await await_ssh(connection.host, connection.port, connection.host_key, seconds_max)
-            if record.state != "running":
-                self._directory.save(record.model_copy(update={"state": "running"}))
+            host_key = await await_ssh(host, record.port, expected, seconds_max)
+            if record.state != "running" or expected is None:
+                self._directory.save(record.model_copy(update={"state": "running", "host_key": host_key}))
         except NotReady as problem:
             raise self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
         self.devices = await self._read_devices(record.allocation_id)
-        return f"{connection.host}:{connection.port} {connection.host_key}"
+        return f"{host}:{record.port} {host_key}"
 
     async def _read_devices(self, allocation_id: UUID) -> GuestDevices:
         """A guest whose devices cannot be read is usable all the same."""
@@ -225,17 +249,20 @@ class Provisioning:
 
     async def _image(self, progress: Progress) -> str:
         image, directory = self._order.parameters.image, self._directory
+        self._require_fit(image)
         try:
             # QEMU's user of this guest reaches its files by name, whatever the agent's umask is.
             directory.path.mkdir(mode=0o711, exist_ok=True)
             directory.path.chmod(0o711)
             if directory.load() is None:
-                directory.save(self._new_record(self._free_port()))
+                directory.save(self._new_record())
             await self._node.images.link(image, directory.base, progress)
-            found = await in_thread(partial(inspect_image, directory.base, self._disk_bytes()))
+            found = await in_thread(partial(inspect_image, directory.base, self._disk_bytes(), image.format))
             record = directory.load()
             if record is not None and record.image_format != found.format:
                 directory.save(record.model_copy(update={"image_format": found.format}))
+        except ImageTooLarge as refused:
+            raise DriverFailure(FailureCode.IMAGE_DOES_NOT_FIT, f"image {image.name}: {refused}") from refused
         except ImageRefused as refused:
             detail = f"image {image.name} is refused: {refused}"
             raise DriverFailure(FailureCode.IMAGE_DOWNLOAD_FAILED, detail) from refused
@@ -258,36 +285,52 @@ class Provisioning:
     async def _seed(self, _progress: Progress) -> str:
         parameters, directory, record = self._order.parameters, self._directory, self._directory.load()
         assert record is not None
-        if record.host_key and directory.seed.exists():
+        if directory.seed.exists() and (record.host_key or not record.cloud_init):
             return "it is there"
-        private, public = new_host_key()
+        private, public = new_host_key() if record.cloud_init else (None, "")
         nonce = uuid.uuid4().hex
         seed = Seed(
-            instance_id=str(record.allocation_id), hostname=parameters.hostname, user=TENANT,
-            ssh_public_keys=parameters.ssh_public_keys, host_key_private=private.decode(), host_key_public=public,
-            nonce=nonce, user_data=parameters.user_data,
+            instance_id=str(record.allocation_id), hostname=parameters.hostname, user=parameters.image.login_user,
+            ssh_public_keys=parameters.ssh_public_keys, nonce=nonce, user_data=parameters.user_data,
+            host_key_private=None if private is None else private.decode(), host_key_public=public,
         )  # fmt: skip
         try:
             await in_thread(partial(write_seed, directory.seed, seed))
             directory.save(record.model_copy(update={"host_key": public, "nonce": nonce}))
         except OSError as error:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the seed: {error}") from error
-        return f"host key {public}"
+        return f"host key {public}" if public else "without a host key: the image has its own"
 
-    def _free_port(self) -> int:
+    def _require_fit(self, image: ImageParameters) -> None:
+        """Raise DriverFailure if this node's guest cannot boot the image, before it is fetched."""
+        problem = None
+        if image.disk_bytes_min is not None and image.disk_bytes_min > self._disk_bytes():
+            problem = f"it needs a disk of {image.disk_bytes_min} bytes; the guest gets {self._disk_bytes()}"
+        elif image.firmware is Firmware.UEFI and find_ovmf() is None:
+            problem = "it boots by UEFI, and OVMF is not installed on this node"
+        if problem is not None:
+            raise DriverFailure(FailureCode.IMAGE_DOES_NOT_FIT, f"image {image.name}: {problem}")
+
+    def _ports(self, image: ImageParameters) -> tuple[int, int | None]:
+        """The ports of the host that lead to the guest's SSH server, and to the port of its readiness."""
         try:
-            return self._node.free_port()
+            port = self._node.free_port(self._node.limits.host)
+            waits = image.readiness is Readiness.TCP_PORT
+            return port, self._node.free_port(CHECK_HOST, port) if waits else None
         except OSError as error:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
 
-    def _new_record(self, port: int) -> GuestRecord:
-        order, limits = self._order, self._node.limits
+    def _new_record(self) -> GuestRecord:
+        order, limits, image = self._order, self._node.limits, self._order.parameters.image
         slots = order.parameters.slots
+        port, check_port = self._ports(image)
         return GuestRecord(
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
             port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
+            login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
+            readiness_port=image.readiness_port, check_port=check_port,
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

@@ -5,6 +5,7 @@ allocations/<id>/   record.json   what it is and whether it should run; renamed 
                     disk.qcow2    the tenant's disk: what it wrote, encrypted, over the image
                     disk.wiped    the name of the disk once it is overwritten: renaming needs no space
                     disk.key      the key of the disk
+                    uefi-vars.fd  the variables of its firmware, if it boots by UEFI: the tenant can write there
                     seed.iso      what the guest reads at its start, with its SSH host key
                     console.log   what it wrote to its serial port (with console.log.0 and .1: virtlogd rotates it)
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
+from node_agent.wire.images import Firmware, Readiness
 
 
 class GuestRecord(AllocationRecord):
@@ -25,7 +27,14 @@ class GuestRecord(AllocationRecord):
     processors: int
     disk_bytes: int
     host_key: str = ""
+    """The one of its seed; without cloud-init the one that its SSH server showed at its first start."""
     nonce: str = ""
+    firmware: Firmware = Firmware.BIOS
+    cloud_init: bool = True
+    readiness: Readiness = Readiness.MESSAGE
+    readiness_port: int | None = None
+    check_port: int | None = None
+    """The host's port that leads to `readiness_port`, from this host alone."""
 
 
 class GuestDirectory(RecordDirectory[GuestRecord]):
@@ -38,6 +47,7 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
         self.wiped_disk = path / "disk.wiped"
         self.key = path / "disk.key"
         self.seed = path / "seed.iso"
+        self.uefi_variables = path / "uefi-vars.fd"
         self.console_log = path / "console.log"
 
     @property

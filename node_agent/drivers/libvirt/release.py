@@ -71,9 +71,9 @@ class GuestRemoval(Removal):
         was_wiped = directory.wiped_disk.exists() or not _files(directory.path)
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
-        key, seed, disk = [
+        key, seed, variables, disk = [
             await in_thread(partial(overwrite, file, stop), stop)
-            for file in (directory.key, directory.seed, directory.disk)
+            for file in (directory.key, directory.seed, directory.uefi_variables, directory.disk)
         ]
         if had_disk:
             directory.disk.rename(directory.wiped_disk)
@@ -87,7 +87,7 @@ class GuestRemoval(Removal):
                 proven=was_wiped or (had_disk and disk.samples > 0),
                 checked={
                     **disk.as_evidence(), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
-                    "wiped_before": was_wiped, "directory_empty": True,
+                    "uefi_variables_overwritten_bytes": variables.bytes, "wiped_before": was_wiped, "directory_empty": True,
                 },
             )  # fmt: skip
             self._evidence["devices"] = [proof.model_dump(mode="json")] if self._was_there else []

@@ -40,7 +40,8 @@ class Seed:
     hostname: str
     user: str
     ssh_public_keys: Sequence[str]
-    host_key_private: str
+    host_key_private: str | None
+    """None: the image has no cloud-init, and brings its host key."""
     host_key_public: str
     nonce: str
     user_data: str | None
@@ -77,10 +78,13 @@ def _meta_data(seed: Seed) -> str:
 
 
 def _vendor_data(seed: Seed) -> str:
+    if seed.host_key_private is None:
+        return "#cloud-config\n{}\n"
     private = "".join(f"    {line}\n" for line in seed.host_key_private.splitlines())
     config = (
         "#cloud-config\n"
-        "disable_root: true\nssh_pwauth: false\nssh_deletekeys: true\n"
+        f"disable_root: {'false' if seed.user == 'root' else 'true'}\n"
+        "ssh_pwauth: false\nssh_deletekeys: true\n"
         f"ssh_keys:\n  ed25519_private: |\n{private}  ed25519_public: {seed.host_key_public}\n"
         f"users:\n- name: {seed.user}\n  shell: /bin/bash\n  lock_passwd: true\n  sudo: 'ALL=(ALL) NOPASSWD:ALL'\n"
         f"  ssh_authorized_keys: [{', '.join(map(_quoted, seed.ssh_public_keys))}]\n"

@@ -23,7 +23,6 @@ from node_agent.drivers.sandbox.processes import start_ticks
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord, GuestState
 from node_agent.drivers.sandbox.shell import Shells
 
-TENANT = "tenant"
 LISTEN_BACKLOG = 32
 LOGIN_SECONDS_MAX = 20
 PORT_TRIES_MAX = 200
@@ -33,7 +32,8 @@ GONE_CHECK_SECONDS = 2.0
 class _Door(asyncssh.SSHServer):
     """One connection: public keys, for one user."""
 
-    def __init__(self, keys: asyncssh.SSHAuthorizedKeys) -> None:
+    def __init__(self, user: str, keys: asyncssh.SSHAuthorizedKeys) -> None:
+        self._user = user
         self._keys = keys
         self._connection: asyncssh.SSHServerConnection | None = None
 
@@ -41,7 +41,7 @@ class _Door(asyncssh.SSHServer):
         self._connection = conn
 
     def begin_auth(self, username: str) -> bool:
-        if username == TENANT and self._connection is not None:
+        if username == self._user and self._connection is not None:
             self._connection.set_authorized_keys(self._keys)
         return True
 
@@ -118,7 +118,7 @@ async def _listen(listener: socket.socket, directory: AllocationDirectory, recor
     keys = asyncssh.import_authorized_keys("\n".join(record.ssh_public_keys))
     await asyncssh.listen(
         sock=listener,
-        server_factory=lambda: _Door(keys),
+        server_factory=lambda: _Door(record.login_user, keys),
         server_host_keys=[asyncssh.read_private_key(directory.host_key_file)],
         process_factory=shells.serve,
         encoding=None,
@@ -166,8 +166,8 @@ def _on_sigterm(directory: AllocationDirectory, told_to_stop: asyncio.Event) -> 
 def _environment(record: GuestRecord, home: Path) -> dict[str, str]:
     return {
         "HOME": str(home),
-        "USER": TENANT,
-        "LOGNAME": TENANT,
+        "USER": record.login_user,
+        "LOGNAME": record.login_user,
         "SHELL": "/bin/sh",
         "HOSTNAME": record.hostname,
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -19,7 +19,6 @@ from node_agent.drivers.ssh import NotReady, check_ssh, new_host_key, read_host_
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 from node_agent.wire.devices import GuestDevices
 
-TENANT = "tenant"
 NO_DEVICES = GuestDevices(
     devices=[], reason="a guest of the sandbox is a process of the node and has no virtual device"
 )
@@ -92,7 +91,9 @@ class Provisioning:
 
     def connection(self) -> Connection:
         """Where the tenant logs in."""
-        return Connection(host=self._node.host, port=self._port, user=TENANT, host_key=self._host_key)
+        return Connection(
+            host=self._node.host, port=self._port, user=self._order.parameters.image.login_user, host_key=self._host_key
+        )
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -122,6 +123,7 @@ class Provisioning:
         faults.die()
         await faults.slow("image")
         self._define()
+        faults.fail("image_fit", FailureCode.IMAGE_DOES_NOT_FIT, "the image needs a larger disk")
         faults.fail("image_download", FailureCode.IMAGE_DOWNLOAD_FAILED, "the image could not be fetched")
         image = order.parameters.image
         if faults.on("image_checksum"):
@@ -195,6 +197,7 @@ class Provisioning:
             listens=not faults.on("ssh_readiness"),
             writes_marker=not faults.on("guest_marker"),
             restart_policy=order.parameters.restart_policy,
+            login_user=order.parameters.image.login_user,
         )
         try:
             directory.path.mkdir(mode=0o700, exist_ok=True)

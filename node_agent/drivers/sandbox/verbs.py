@@ -9,7 +9,7 @@ from node_agent.drivers.removal import StillThere
 from node_agent.drivers.sandbox.faults import Faults
 from node_agent.drivers.sandbox.launching import GuestProblem
 from node_agent.drivers.sandbox.processes import alive
-from node_agent.drivers.sandbox.provisioning import NO_DEVICES, TENANT, Node, Provisioning, listening
+from node_agent.drivers.sandbox.provisioning import NO_DEVICES, Node, Provisioning, listening
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import SandboxRemoval
 from node_agent.drivers.ssh import NotReady, check_ssh, read_host_key
@@ -62,7 +62,7 @@ class Restart:
         except (GuestProblem, OSError) as error:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the guest did not start: {error}") from error
         host_key = read_host_key(self._directory.host_key_file.read_bytes())
-        self._connection = Connection(host=self._node.host, port=port, user=TENANT, host_key=host_key)
+        self._connection = Connection(host=self._node.host, port=port, user=record.login_user, host_key=host_key)
         return f"the guest listens on port {port}"
 
     async def _ssh_ready(self, _progress: Progress) -> str:
