@@ -32,6 +32,7 @@ from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import burn_ins, devices, faults, hardware, health, maintenance, pools, quarantines, topologies
 from berth.cli.images import commands as images
+from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
 from berth.cli.session import command
 
@@ -90,6 +91,7 @@ app.add_typer(audit_streams.app, name="audit-stream")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
 app.add_typer(catalogue.skus, name="sku")
 app.add_typer(images.app, name="image")
+command(images.app, "import")(import_image)
 app.add_typer(catalogue.regions, name="region")
 app.add_typer(events.app, name="events")
 app.add_typer(kv.app, name="kv")

@@ -126,6 +126,7 @@ REMOTE: dict[str, list[str]] = {
     "sku put": ["s", "--shape", "gpu_slice", "--gpu-model", "g", "--count", "1"],
     "sku list": [],
     "image put": ["i", "--url", "https://x/i", "--sha256", "0" * 64, "--shape", "gpu_slice"],
+    "image import": ["http://127.0.0.1:1/i", "--name", "i", "--shape", "gpu_slice"],
     "image list": [],
     "image show": ["i"],
     "image delete": ["i"],

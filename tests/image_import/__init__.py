@@ -1,0 +1,1 @@
+"""`berth image import`: what is checked without QEMU, and what the command does."""
