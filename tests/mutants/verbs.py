@@ -63,8 +63,8 @@ MUTANTS: list[Mutant] = [
         "tenants list retired images",
         "catalogue",
         "orchestrator/catalogue/image_store.py",
-        "name > :after and state = 'active' and",
-        "name > :after and",
+        '    .where(_THERE, _IMAGES.state == "active")',
+        "    .where(_THERE)",
         (f"{_IMAGES}::test_tenants_list_what_a_create_may_name_without_its_url",),
     ),
     Mutant(

@@ -16,6 +16,21 @@ from tests.node_agent.control_plane import ControlPlane
 PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
 
 
+def test_a_tenant_logs_in_as_the_user_that_the_image_states(play: Play) -> None:
+    async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
+        allocation, parameters = uuid.uuid4(), tenant.provision([0])
+        parameters["image"] |= {"login_user": "debian", "cloud_init": False, "readiness": "ssh"}
+        report = await plane.result_of(await plane.hand_out(plane.body(TaskType.VM_PROVISION, parameters, allocation)))
+        connection = connection_of(report.result)
+        assert connection.user == "debian"
+        assert (await tenant.run(connection, "echo $LOGNAME")).strip() == "debian"
+        with pytest.raises(asyncssh.PermissionDenied):
+            await tenant.run(connection.model_copy(update={"user": "tenant"}), "true")
+        assert agent.guest_directory(allocation).exists()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     ("provisions", "releases"),
     [

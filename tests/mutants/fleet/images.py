@@ -14,7 +14,7 @@ TASK = "tests/allocations/test_image_parameters.py"
 MUTANTS: list[Mutant] = [
     Mutant(
         "images: a PUT without a statement resets it",
-        "api",
+        "catalogue",
         f"{CATALOGUE}/store.py",
         "    if statement is not None:\n        await tx.execute(_PUT_STATEMENT",
         "    statement = statement or ImageStatement()\n    if statement is not None:\n        await tx.execute(_PUT_STATEMENT",
@@ -22,7 +22,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "images: the size of another file is kept",
-        "api",
+        "catalogue",
         f"{CATALOGUE}/store.py",
         "    size_bytes = case when excluded.sha256 = old.sha256 then old.size_bytes end,\n",
         "",
@@ -30,7 +30,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "images: user data are accepted without cloud-init",
-        "api",
+        "catalogue",
         "orchestrator/placement/admission.py",
         "    if wanted.has_user_data and not image.cloud_init:",
         "    if False:",
@@ -38,7 +38,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "images: an agent of the version before is asked for a check",
-        "worker",
+        "tasks",
         "orchestrator/tasks/store/tasks.py",
         "    checked = instructions.checks_images\n",
         "    checked = True\n",
@@ -46,7 +46,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "import: a file that changed is accepted",
-        "cli",
+        "client",
         "berth/cli/images/fetching.py",
         "        if read != before.st_size or _version(before) != _version(after) or _version(after) != _version(named):",
         "        if False:",
@@ -54,7 +54,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "import: packed content is unpacked",
-        "cli",
+        "client",
         "berth/cli/images/fetching.py",
         '            if answer.headers.get("content-encoding", "identity") != "identity":',
         "            if False:",
@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "import: a copy is made under its final name",
-        "cli",
+        "client",
         "berth/cli/images/importing.py",
         '        yield Path(own) / "image"',
         '        yield (directory or Path(own)) / "image"',
@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "import: a backing file is accepted",
-        "cli",
+        "client",
         "berth/cli/images/qcow2.py",
         "    if backing:\n",
         "    if False:\n",
@@ -78,7 +78,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "import: what it unpacks to is not bounded",
-        "cli",
+        "client",
         "berth/cli/images/inspection.py",
         "    if virtual_bytes > bounds.virtual_bytes_max:",
         "    if False:",
