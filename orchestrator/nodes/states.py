@@ -26,7 +26,7 @@ class AttestationPolicy(StrEnum):
 
 
 class NodeAttestation(StrEnum):
-    """What an operator sets for a node: a policy of its own, or that of its pool."""
+    """What an operator sets for a node: its own policy, or that of its pool."""
 
     OFF = "off"
     OFFERED = "offered"

@@ -176,7 +176,7 @@ def test_an_overdue_request_expires_once_and_is_never_approved(scene: Scene, poi
 
 
 def sweep(scene: Scene, *crash_at: str) -> subprocess.CompletedProcess[str]:
-    """One sweep in a process of its own, as the worker's role."""
+    """One sweep in another process, as the worker's role."""
     command = [sys.executable, "-m", "tests.approvals.sweeping", as_role(scene.url, Role.WORKER), *crash_at]
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False)
 

@@ -83,7 +83,7 @@ def configuration_of_the_page() -> str:
 
 @contextmanager
 def rsyslog(directory: Path, certificates: Certificates, driver: str) -> Iterator[Rsyslog]:
-    """A running daemon with the page's configuration, in this directory and on a port of its own."""
+    """A running daemon with the page's configuration, in this directory and on a free port."""
     text, port = configuration_of_the_page(), free_port()
     key = directory / "key.pem"
     key.write_bytes(certificates.server.read_bytes())

@@ -18,15 +18,15 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a node ignores the attestation policy of its pool",
         "nodes",
-        "orchestrator/nodes/store/pools.py",
+        "orchestrator/nodes/store/attestation.py",
         "then t.policy else coalesce(a.policy, 'offered') end",
         "then t.policy else 'offered' end",
         (f"{POOL_POLICY}::test_renewals_follow_the_policy_of_the_pool",),
     ),
     Mutant(
-        "a node keeps no policy of its own beside that of its pool",
+        "a node keeps no own policy beside that of its pool",
         "nodes",
-        "orchestrator/nodes/store/pools.py",
+        "orchestrator/nodes/store/nodes.py",
         "case when t.policy <> 'offered' or t.policy_is_set then t.policy else",
         "case when t.policy <> 'offered' then t.policy else",
         (f"{POOL_POLICY}::test_a_node_has_the_policy_of_its_pool_until_it_gets_its_own",),

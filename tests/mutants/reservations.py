@@ -41,6 +41,14 @@ MUTANTS: list[Mutant] = [
         (f"{ROW_SECURITY}::test_a_hold_that_is_not_overdue_is_in_the_way",),
     ),
     Mutant(
+        "a resource names the reservation of another tenant",
+        "reservations",
+        "orchestrator/reservations/store/resources.py",
+        "is null or c.tenant_id = :tenant_id) and r.id is not null",
+        "is null or true) and r.id is not null",
+        (f"{ROW_SECURITY}::test_a_hold_that_is_not_overdue_is_in_the_way",),
+    ),
+    Mutant(
         "a reservation is read whatever its tenant",
         "reservations",
         "orchestrator/reservations/store/rows.py",

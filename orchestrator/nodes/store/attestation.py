@@ -25,7 +25,6 @@ from orchestrator.nodes.refusals import (
 )
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store.nodes import lock_node
-from orchestrator.nodes.store.pools import EFFECTIVE_POLICY
 from orchestrator.tenants.principals import Actor, ActorKind
 
 CHALLENGE_SECONDS = 300.0
@@ -55,8 +54,9 @@ class Answer:
     signature: bytes
 
 
-_FIND = f"""
-select {EFFECTIVE_POLICY} as policy, t.ek_sha256, t.ak_public
+_FIND = """
+select case when t.policy <> 'offered' or t.policy_is_set then t.policy else coalesce(a.policy, 'offered') end as policy,
+       t.ek_sha256, t.ak_public
 from nodes n left join node_tpms t on t.node_id = n.id left join pool_attestations a on a.pool_id = n.pool_id
 where n.id = :node_id
 """

@@ -13,7 +13,6 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.attestation.evidence import Evidence
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store.attestation import NodeTpm
-from orchestrator.nodes.store.pools import EFFECTIVE_POLICY
 
 _INSERT = """
 insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, request_id,
@@ -35,9 +34,10 @@ select id, node_id from certificate_requests where serial is null and refusal is
 """
 # Read under the node's lock. A certificate of a first link needs an epoch without one; any other, a predecessor that is
 # valid now and has no successor.
-_TO_SIGN = f"""
+_TO_SIGN = """
 select r.id, r.node_id, r.node_epoch, r.predecessor, r.key_sha256, r.csr_pem, r.request_id,
-       r.attestation_secret, r.quote, r.quote_signature, {EFFECTIVE_POLICY} as policy, t.ek_sha256, t.ak_public,
+       r.attestation_secret, r.quote, r.quote_signature, t.ek_sha256, t.ak_public,
+       case when t.policy <> 'offered' or t.policy_is_set then t.policy else coalesce(a.policy, 'offered') end as policy,
        n.epoch = r.node_epoch and n.state <> 'retired' and n.identity_conflict_at is null as is_current,
        case when r.predecessor is null
             then not exists (select from node_certificates c where c.node_id = r.node_id and c.node_epoch = r.node_epoch)

@@ -13,7 +13,6 @@ from sqlalchemy import literal_column, select
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store.pools import EFFECTIVE_POLICY, POLICY_SOURCE
 from orchestrator.nodes.tables import nodes
 from orchestrator.problems import AlreadyExists, NotFound
 
@@ -65,15 +64,20 @@ class Node:
     row_version: int
 
 
-_POLICIES = """
-from (select) one left join node_tpms t on t.node_id = nodes.id left join pool_attestations a on a.pool_id = nodes.pool_id"""
 _DERIVED = {
     "free_slots": "bit_count(free_mask::bit(64))::integer",
     "cleanup_blocked_slots": """
         (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
          where c.node_id = nodes.id and c.waits_for in ('operator', 'force_release'))""",
-    "attestation": f"(select {EFFECTIVE_POLICY} {_POLICIES})",
-    "attestation_from": f"(select {POLICY_SOURCE} {_POLICIES})",
+    "attestation": """
+        (select case when t.policy <> 'offered' or t.policy_is_set then t.policy else coalesce(a.policy, 'offered') end
+         from (select) one left join node_tpms t on t.node_id = nodes.id
+              left join pool_attestations a on a.pool_id = nodes.pool_id)""",
+    "attestation_from": """
+        (select case when t.policy <> 'offered' or t.policy_is_set then 'node'
+                     when a.policy is not null then 'pool' else 'default' end
+         from (select) one left join node_tpms t on t.node_id = nodes.id
+              left join pool_attestations a on a.pool_id = nodes.pool_id)""",
     "ek_sha256": "(select encode(t.ek_sha256, 'hex') from node_tpms t where t.node_id = nodes.id)",
     "attested_at": "(select t.attested_at from node_tpms t where t.node_id = nodes.id)",
     "drained": """

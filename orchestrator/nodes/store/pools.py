@@ -8,16 +8,15 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.problems import NotFound
 
-EFFECTIVE_POLICY = """
-case when t.policy <> 'offered' or t.policy_is_set then t.policy else coalesce(a.policy, 'offered') end"""
-"""The policy of a node, given its rows `t` of `node_tpms` and `a` of `pool_attestations`, or nulls."""
-POLICY_SOURCE = """
-case when t.policy <> 'offered' or t.policy_is_set then 'node' when a.policy is not null then 'pool' else 'default' end"""
-"""Where that policy was set."""
-
-_POOLS = """
+_READ = """
 select p.id, p.region, p.gpu_model, p.shape, coalesce(a.policy, 'offered') as attestation
 from pools p left join pool_attestations a on a.pool_id = p.id
+where p.id = :id
+"""
+_LIST = """
+select p.id, p.region, p.gpu_model, p.shape, coalesce(a.policy, 'offered') as attestation
+from pools p left join pool_attestations a on a.pool_id = p.id
+where p.id > :after order by p.id limit :limit
 """
 _SET = """
 insert into pool_attestations (pool_id, policy) values (:pool_id, :policy)
@@ -32,7 +31,7 @@ _LOCK = "select pg_advisory_xact_lock(hashtext('pool_attestations'), :pool_id)"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes that serve the same SKUs. `attestation`: the policy of those without a policy of their own."""
+    """Nodes that serve the same SKUs. `attestation`: the policy of those without their own policy."""
 
     id: int
     region: str
@@ -43,7 +42,7 @@ class Pool:
 
 async def read_pool(reading: Reading, pool_id: int) -> Pool:
     """One pool. Raises `NotFound`."""
-    row = (await reading.execute(f"{_POOLS} where p.id = :id", {"id": pool_id})).first()
+    row = (await reading.execute(_READ, {"id": pool_id})).first()
     if row is None:
         raise NotFound("there is no such pool")
     return Pool(row.id, row.region, row.gpu_model, row.shape, row.attestation)
@@ -51,9 +50,7 @@ async def read_pool(reading: Reading, pool_id: int) -> Pool:
 
 async def list_pools(reading: Reading, after: int, limit: int) -> list[Pool]:
     """Up to `limit` pools with ids after this one."""
-    rows = await reading.execute(
-        f"{_POOLS} where p.id > :after order by p.id limit :limit", {"after": after, "limit": limit}
-    )
+    rows = await reading.execute(_LIST, {"after": after, "limit": limit})
     return [Pool(row.id, row.region, row.gpu_model, row.shape, row.attestation) for row in rows]
 
 

@@ -14,6 +14,14 @@ from tests.api.calling import Caller, signing_request
 from tests.api.nodes.attestation.software_tpm import SoftwareTpm
 from tests.api.nodes.node_side import Key, NodeSide, new_key
 from tests.support.public_api import PublicApi
+from tests.support.waiting import wait_for
+
+_FORGED = """
+insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, attestation_secret, quote,
+                                  quote_signature)
+select n.id, n.epoch, c.serial, %(key)s, %(csr)s, %(secret)s, %(quote)s, %(signature)s
+from nodes n join node_certificates c on c.node_id = n.id where n.id = %(node)s returning id
+"""
 
 
 def key_digest(key: Key) -> bytes:
@@ -109,3 +117,18 @@ def refusals(api: PublicApi, node: Any) -> list[Any]:
     )  # fmt: skip
     found: list[Any] = rows.fetchall()
     return [(detail["code"], detail.get("reason")) for (detail,) in found]
+
+
+def decision(api: PublicApi, values: dict[str, Any]) -> object:
+    """Record a request as a listener would, and return why the issuer has refused it."""
+    row = api.database.execute(_FORGED, values).fetchone()
+    assert row is not None
+    found: list[Any] = []
+
+    def decided() -> bool:
+        query = "select refusal from certificate_requests where id = %s and (refusal is not null or serial is not null)"
+        found[:] = api.database.execute(query, row).fetchall()
+        return bool(found)
+
+    wait_for(decided, "the issuer decides")
+    return found[0][0]

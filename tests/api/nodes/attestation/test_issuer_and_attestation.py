@@ -11,18 +11,11 @@ import pytest
 from node_agent.attestation.wire import quoted_data
 from orchestrator.nodes.commands.issuance import NOT_ATTESTED
 from tests.api.calling import signing_request
-from tests.api.nodes.attestation.attesting import Enrolling, key_digest, set_attestation
+from tests.api.nodes.attestation.attesting import Enrolling, decision, key_digest, set_attestation
 from tests.api.nodes.attestation.software_tpm import SoftwareTpm
 from tests.api.nodes.node_side import new_key
 from tests.support.public_api import PublicApi
-from tests.support.waiting import wait_for
 
-_FORGED = """
-insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, attestation_secret, quote,
-                                  quote_signature)
-select n.id, n.epoch, c.serial, %(key)s, %(csr)s, %(secret)s, %(quote)s, %(signature)s
-from nodes n join node_certificates c on c.node_id = n.id where n.id = %(node)s returning id
-"""
 SECRET = bytes(32)
 
 
@@ -58,18 +51,3 @@ def test_the_issuer_refuses_a_node_that_must_attest_and_never_did(api: PublicApi
     values = forged(tpm, tpm, key_digest(key))["another key's quote"]
     more = {"key": key_digest(key), "csr": signing_request(key), "node": UUID(node["id"])}
     assert decision(api, {**values, **more}) == NOT_ATTESTED
-
-
-def decision(api: PublicApi, values: dict[str, Any]) -> object:
-    """Record a request as a listener would, and return why the issuer has refused it."""
-    row = api.database.execute(_FORGED, values).fetchone()
-    assert row is not None
-    found: list[Any] = []
-
-    def decided() -> bool:
-        query = "select refusal from certificate_requests where id = %s and (refusal is not null or serial is not null)"
-        found[:] = api.database.execute(query, row).fetchall()
-        return bool(found)
-
-    wait_for(decided, "the issuer decides")
-    return found[0][0]

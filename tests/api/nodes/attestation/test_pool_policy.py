@@ -10,9 +10,8 @@ import pytest
 
 from orchestrator.nodes.commands.issuance import NOT_ATTESTED
 from tests.api.calling import Caller, fresh, new_node, new_region, problem, signing_request
-from tests.api.nodes.attestation.attesting import Enrolling, Renewing, key_digest, set_attestation
+from tests.api.nodes.attestation.attesting import Enrolling, Renewing, decision, key_digest, set_attestation
 from tests.api.nodes.attestation.software_tpm import SoftwareTpm
-from tests.api.nodes.attestation.test_issuer_and_attestation import decision
 from tests.api.nodes.node_side import NodeSide, new_key
 from tests.support.public_api import PublicApi
 from tests.support.waiting import wait_for
