@@ -16,6 +16,7 @@ begin
             ('allocations',                'tenant_id'),
             ('api_keys',                   'tenant_id'),
             ('balances',                   'tenant_id'),
+            ('console_sessions',           'tenant_id'),
             ('fault_reports',              'tenant_id'),
             ('kv_keys',                    'namespace'),
             ('kv_namespaces',              'id'),

@@ -28,6 +28,7 @@ begin
             ('balances',                    'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
             ('certificate_requests',        'siu',   'si',    'sud',   '',      '',      '',      '',      's',     's'),
             ('claims',                      'siud',  'su',    '',      'siud',  '',      '',      '',      'sd',    's'),
+            ('console_sessions',            'siu',   '',      '',      'sud',   '',      '',      '',      's',     'c'),
             ('consumer_positions',          'siud',  '',      '',      'siu',   '',      '',      'siu',   'siu',   's'),
             ('dead_letters',                'su',    '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('enrolment_tokens',            'siud',  '',      '',      '',      '',      '',      '',      's',     'c'),
@@ -99,7 +100,7 @@ begin
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),
-            ('dead_letters', array['excerpt']),
+            ('console_sessions', array['secret_sha256']), ('dead_letters', array['excerpt']),
             ('enrolment_tokens', array['token_hash']), ('kv_keys', array['value']), ('log', array['payload']),
             ('node_tasks', array['envelope']), ('operations', array['body']), ('outbox', array['payload']),
             ('reservations', array['template']), ('webhook_deliveries', array['response_excerpt']),

@@ -34,6 +34,7 @@ from node_agent.protocol import (
     open_envelope,
 )
 from node_agent.wire.burn_in import BurnInParameters
+from node_agent.wire.console import ConsoleParameters
 
 _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(PROVISIONS, ProvisionParameters),
@@ -41,8 +42,9 @@ _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(VERBS - {TaskType.REBUILD}, VerbParameters),
     TaskType.REBUILD: RebuildParameters,
     TaskType.BURN_IN: BurnInParameters,
+    TaskType.CONSOLE_ATTACH: ConsoleParameters,
 }
-_OF_THE_NODE = frozenset({TaskType.BURN_IN})
+_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH})
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""

@@ -28,6 +28,7 @@ from node_agent.burn_in.disk import remove_remains
 from node_agent.checks.start import require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
+from node_agent.consoles.consoles import Consoles
 from node_agent.drivers.contract import Driver, Held, Inventory
 from node_agent.drivers.looking import Look
 from node_agent.drivers.reachability import Reachability
@@ -56,6 +57,7 @@ from node_agent.wiping.build import agent_version
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BURN_IN_FEATURE
+from node_agent.wire.console import CONSOLE_FEATURE
 from node_agent.wire.guests import GuestReport
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE
 
@@ -66,7 +68,7 @@ IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 LEASE_RENEWALS = 3
-FEATURES = (BURN_IN_FEATURE, IMAGE_CHECKS_FEATURE)
+FEATURES = (BURN_IN_FEATURE, CONSOLE_FEATURE, IMAGE_CHECKS_FEATURE)
 """What this version can do that an earlier one cannot: the control plane orders it of no other."""
 
 
@@ -159,9 +161,10 @@ class Agent:
             self._driver.name, self._settings.agent_probe_plugins_dir, self._settings.agent_probe_plugin_seconds
         )
         burn_in = BurnIn(self._driver.name, _burn_in_bounds(self._settings))
+        consoles = Consoles(self._driver, self._clock, self._metrics, self._connection.tls)
         return Effects(
             self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober, burn_in,
-            self._clock,
+            self._clock, consoles,
         )  # fmt: skip
 
     async def _first_contact(self) -> None:

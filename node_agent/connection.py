@@ -79,6 +79,7 @@ class NodeConnection:
         self._clock = clock
         self._metrics = metrics
         self._configured_url = node_api_url
+        self._tls: ssl.SSLContext | None = None
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._in_flight: Counter[httpx.AsyncHTTPTransport] = Counter()
         self.url = node_api_url or ""
@@ -93,11 +94,15 @@ class NodeConnection:
         )
         # The transport alone: cookies, redirects and authentication, which a client adds, double the cost of a request.
         old = self._transport
-        self._transport = httpx.AsyncHTTPTransport(
-            verify=tls_context(identity, self._store, cas), limits=limits, trust_env=False
-        )
+        self._tls = tls_context(identity, self._store, cas)
+        self._transport = httpx.AsyncHTTPTransport(verify=self._tls, limits=limits, trust_env=False)
         if old is not None and not self._in_flight[old]:
             await old.aclose()
+
+    def tls(self) -> ssl.SSLContext:
+        """The context of the present identity, for other connections to the control plane. Call `use` first."""
+        assert self._tls is not None, "there is no identity yet"
+        return self._tls
 
     async def get(self, path: str, params: list[tuple[str, str]], answer: type[Answer], wait_seconds: float) -> Answer:
         """GET that the server may hold for `wait_seconds`. Raises the module's three situations."""

@@ -17,6 +17,7 @@ import structlog
 
 from node_agent.burn_in.burn_in import BurnIn
 from node_agent.clock import ServerClock
+from node_agent.consoles.consoles import Consoles
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
@@ -41,6 +42,7 @@ from node_agent.reporter import completed, failed
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BurnInParameters
+from node_agent.wire.console import ConsoleParameters
 
 log = structlog.get_logger("node_agent.effects")
 
@@ -60,8 +62,9 @@ class Effects:
 
     def __init__(
         self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
-        prober: Prober, burn_in: BurnIn, clock: ServerClock,
+        prober: Prober, burn_in: BurnIn, clock: ServerClock, consoles: Consoles,
     ) -> None:  # fmt: skip
+        self._consoles = consoles
         self._driver = driver
         self._prober = prober
         self._burn_in = burn_in
@@ -74,6 +77,7 @@ class Effects:
     async def carry_out(self, body: TaskBody, interrupted: asyncio.Event, offer: Offer) -> ResultReport:
         """Execute `body` and return its report. If the agent is stopping, the effect is left as it is:
         the next agent process finds it in the journal. Raises JournalUnwritable."""
+        self._consoles.end(body.allocation_id)
         async with self._restarts.held_off(body.allocation_id):
             return await self._carry_out(body, interrupted, offer)
 
@@ -96,6 +100,7 @@ class Effects:
 
     async def undo(self, body: TaskBody, why: str) -> ResultReport:
         """What an interrupted task is reported as, after its traces are removed. Probes leave none."""
+        self._consoles.end(body.allocation_id)
         async with self._restarts.held_off(body.allocation_id):
             return await self._undo(body, why)
 
@@ -136,6 +141,9 @@ class Effects:
         return failed(body.fence, FailureCode.CLEANUP_FAILED, why_not_proven(result))
 
     async def _probe(self, body: TaskBody) -> ResultReport:
+        if body.type is TaskType.CONSOLE_ATTACH:
+            order = ConsoleParameters.model_validate(body.parameters)
+            return completed(body.fence, (await self._consoles.serve(body, order)).model_dump(mode="json"))
         if body.type is TaskType.BURN_IN:
             return await self._burned_in(body)
         if body.type is TaskType.TOPOLOGY_DISCOVER:

@@ -23,6 +23,7 @@ class AgentMetrics:
             registry=self.registry,
         )
         self.key_sets_refused, self.key_set_serial = _key_set_metrics(self.registry)
+        self.consoles = Gauge("berth_agent_consoles_open", "Sessions of serial consoles", registry=self.registry)
         self.running = Gauge("berth_agent_tasks_running", "Tasks running", registry=self.registry)
         self.unreported = Gauge(
             "berth_agent_tasks_unreported", "Tasks journaled and not yet reported", registry=self.registry

@@ -49,6 +49,7 @@ class TaskType(StrEnum):
     TOPOLOGY_DISCOVER = "slice.topology_discover"
     HEALTH_PROBE = "diag.health_probe"
     BURN_IN = "diag.burn_in"
+    CONSOLE_ATTACH = "console.attach"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

@@ -19,6 +19,7 @@ from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
+from orchestrator.edge.console_listener import ConsoleListener
 from orchestrator.edge.listeners import metrics_server, node_server, public_server
 from orchestrator.heap import settle_heap
 from orchestrator.http.services import Services
@@ -82,6 +83,7 @@ async def _run(settings: Settings, listen: str) -> None:
     listeners: list[_Listener] = []
     if listen in ("public", "both"):
         listeners.append(_Listener("public", public_server(application.public_listener(services), settings)))
+    consoles = _console_listener(services, settings) if listen in ("public", "both") else None
     if listen in ("node", "both"):
         listeners.append(_Listener("node", node_server(application.node_listener(services), settings)))
     if settings.metrics_port is not None:
@@ -92,8 +94,12 @@ async def _run(settings: Settings, listen: str) -> None:
         # Streams end first: a listener that stops cuts off those that have not sent their last message.
         try:
             services.dispatcher.close()
-            await services.feed.close(LAST_MESSAGES_SECONDS_MAX)
+            await asyncio.gather(
+                services.feed.close(LAST_MESSAGES_SECONDS_MAX), services.consoles.close(LAST_MESSAGES_SECONDS_MAX)
+            )
         finally:
+            if consoles is not None:
+                consoles.stop()
             for listener in listeners:
                 listener.server.should_exit = True
 
@@ -107,9 +113,17 @@ async def _run(settings: Settings, listen: str) -> None:
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
                 group.create_task(listener.serve())
+            if consoles is not None:
+                group.create_task(consoles.serve())
     finally:
         await services.context.database.close()
         stop_tracing()
+
+
+def _console_listener(services: Services, settings: Settings) -> ConsoleListener | None:
+    if settings.console_port is None:
+        return None
+    return ConsoleListener(services.consoles, services.context.database, settings)
 
 
 async def _run_issuer(settings: IssuerSettings) -> None:

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
+from orchestrator.consoles.hub import ConsoleHub
 from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.edge.audited_requests import AuditedRequests
@@ -108,6 +109,7 @@ def build_services(settings: Settings) -> Services:
             tick_seconds=settings.task_dispatch_tick_seconds,
             batch_max=settings.task_dispatch_batch_max,
         ),
+        consoles=ConsoleHub(context, settings.console_limits(), _console_address(settings)),
         log_head=log_head,
         feed=_feed(settings),
         acknowledging=AcknowledgementWriter(
@@ -168,6 +170,11 @@ def _background_database(settings: Settings, application: str, pool_size: int = 
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application=application,
     )
+
+
+def _console_address(settings: Settings) -> str | None:
+    """Where agents reach this process for consoles; None: it serves none."""
+    return settings.console_address if settings.console_port is not None else None
 
 
 async def _note_break_glass(database: Database, principal: Principal, source: str | None) -> float:
@@ -250,7 +257,8 @@ def public_application(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         keys = tokens.keys.running() if tokens is not None else nullcontext()
-        async with services.feed.running(), services.recorder.running(), services.key_uses.running(), keys:
+        background = services.recorder.running(), services.key_uses.running()
+        async with services.feed.running(), services.consoles.running(), background[0], background[1], keys:
             yield
 
     docs_url = "/docs" if services.settings.docs_ui else None

@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl
 from orchestrator.approvals.settings import ApprovalSettings
+from orchestrator.consoles.settings import ConsoleSettings
 from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
@@ -21,7 +22,7 @@ from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(PrincipalSettings, ApprovalSettings, MaintenanceSettings, OidcSettings):
+class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, MaintenanceSettings, OidcSettings):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

@@ -35,7 +35,7 @@ from worker.settings import Settings
 from worker.startup import await_database
 from worker.supervision import supervise
 from worker.sweepers.runner import SweepRunner
-from worker.sweepers.table import make_sweepers
+from worker.sweepers.table import make_prompt_sweepers, make_sweepers
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
@@ -140,6 +140,9 @@ async def _supervise(
     runner = SweepRunner(
         make_sweepers(context, starter, settings), settings.sweep_seconds, unavailable=(Problem, RPCError)
     )
+    prompt = SweepRunner(
+        make_prompt_sweepers(context, settings), settings.console_issue_seconds, unavailable=(Problem,)
+    )
 
     def use(client: TemporalClient) -> None:
         worker.client = client
@@ -151,6 +154,7 @@ async def _supervise(
             asyncio.create_task(_save_positions(durable, settings.worker_position_seconds), name="positions"),
             asyncio.create_task(_meter(context, settings), name="metering"),
             asyncio.create_task(runner.run(), name="sweepers"),
+            asyncio.create_task(prompt.run(), name="prompt sweepers"),
             asyncio.create_task(reconnection.run(use), name="temporal credentials"),
         }
         settle_heap()

@@ -96,6 +96,18 @@ class Settings(TemporalSettings):
     metering_batch_max: int = Field(500, ge=1, le=10_000, description="most events in one of metering's transactions")
 
     sweep_seconds: float = Field(5.0, gt=0, description="default interval of sweepers")
+    console_issue_seconds: float = Field(
+        0.2, gt=0, description="interval at which tasks of new console sessions are issued"
+    )
+    console_dial_seconds: float = Field(
+        15.0, gt=0, le=120, description="how long a node's agent has to connect for a console session"
+    )
+    console_silent_seconds: float = Field(
+        30.0, gt=0, description="a console session that its process has not confirmed for so long is ended"
+    )
+    console_retention_seconds: float = Field(
+        2_592_000.0, ge=0, le=3_153_600_000, description="how long an ended console session is kept"
+    )
     sweep_grace_seconds: float = Field(10.0, ge=0, description="how far past a deadline a sweeper acts")
     sweep_batch_max: int = Field(100, ge=1, le=1_000, description="most items of one sweep")
     rescue_patience_seconds: float = Field(

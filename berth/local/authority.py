@@ -48,6 +48,9 @@ class Authority:
     ca_key: Path
     listener_certificate: Path
     listener_key: Path
+    console_certificate: Path
+    """Of the public process's listener for consoles."""
+    console_key: Path
     task_signing_key: Path
     task_verifying_keys: Path
     webhook_keys: Path
@@ -59,13 +62,15 @@ class Authority:
 
 
 def ensure_authority(directory: Path, trust_domain: str) -> Authority:
-    """The authority in `directory`, made where missing; the listener's certificate is renewed in time."""
+    """The authority in `directory`, made where missing; the listeners' certificates are renewed in time."""
     files = Authority(
         ca_certificate=directory / "node-ca.pem",
         ca_certificates=directory / "node-ca.pem",
         ca_key=directory / "node-ca.key",
         listener_certificate=directory / "node-listener.pem",
         listener_key=directory / "node-listener.key",
+        console_certificate=directory / "console-listener.pem",
+        console_key=directory / "console-listener.key",
         task_signing_key=directory / "task-signing.key",
         task_verifying_keys=directory / "task-verifying.pem",
         webhook_keys=directory / "webhook.keys",
@@ -77,7 +82,9 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
     if not files.ca_certificate.exists():
         _make_ca(files, trust_domain)
     if _days_left(files.listener_certificate) < LISTENER_RENEW_DAYS:
-        _make_listener(files)
+        _make_listener(files, "node listener", files.listener_certificate, files.listener_key)
+    if _days_left(files.console_certificate) < LISTENER_RENEW_DAYS:
+        _make_listener(files, "console listener", files.console_certificate, files.console_key)
     if not files.webhook_keys.exists():
         write_secret(files.webhook_keys, _new_webhook_keys(files.task_signing_key))
     if not files.payload_keys.exists():
@@ -190,7 +197,7 @@ def _make_ca(files: Authority, trust_domain: str) -> None:
     write_secret(files.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
-def _make_listener(files: Authority) -> None:
+def _make_listener(files: Authority, name: str, certificate_file: Path, key_file: Path) -> None:
     ca = x509.load_pem_x509_certificate(files.ca_certificate.read_bytes())
     ca_key = serialization.load_pem_private_key(files.ca_key.read_bytes(), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
@@ -198,7 +205,7 @@ def _make_listener(files: Authority) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
-        _begin(_name("node listener"), ca.subject, key.public_key(), LISTENER_DAYS)
+        _begin(_name(name), ca.subject, key.public_key(), LISTENER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_public), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -206,5 +213,5 @@ def _make_listener(files: Authority) -> None:
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    write_secret(files.listener_key, _private_pem(key))
-    write_secret(files.listener_certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())
+    write_secret(key_file, _private_pem(key))
+    write_secret(certificate_file, certificate.public_bytes(serialization.Encoding.PEM).decode())

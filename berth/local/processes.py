@@ -43,6 +43,8 @@ class Endpoints:
     worker_nats_url: str = ""
     """NATS as the worker's user; empty: as in `nats_url`."""
     trust_domain: str = "berth.local"
+    console_port: int = 0
+    """Where agents connect for consoles; 0: the stack serves none."""
 
     def database_url_of(self, role: Role) -> str:
         """PostgreSQL as this role."""
@@ -104,6 +106,7 @@ def orchestrator_plan(
     }
     if listen == "public":
         environment["BERTH_WEBHOOK_KEY_FILE"] = str(authority.webhook_keys)
+        environment |= _console_environment(endpoints, authority)
     else:
         environment["BERTH_NODE_CA_CERTIFICATE_FILE"] = str(authority.ca_certificates)
         environment["BERTH_NODE_TLS_CERTIFICATE_FILE"] = str(authority.listener_certificate)
@@ -111,7 +114,23 @@ def orchestrator_plan(
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
     port = endpoints.public_port if listen == "public" else endpoints.node_port
     name = "api" if listen == "public" else "node-api"
-    return ProcessPlan(name, "orchestrator", metrics_port, environment, ("--listen", listen), where, {name: port})
+    ports = {name: port}
+    if listen == "public" and endpoints.console_port:
+        ports["consoles"] = endpoints.console_port
+    return ProcessPlan(name, "orchestrator", metrics_port, environment, ("--listen", listen), where, ports)
+
+
+def _console_environment(endpoints: Endpoints, authority: Authority) -> dict[str, str]:
+    """The settings of the listener to which agents connect for consoles."""
+    if not endpoints.console_port:
+        return {}
+    return {
+        "BERTH_CONSOLE_PORT": str(endpoints.console_port),
+        "BERTH_CONSOLE_ADDRESS": f"127.0.0.1:{endpoints.console_port}",
+        "BERTH_CONSOLE_TLS_CERTIFICATE_FILE": str(authority.console_certificate),
+        "BERTH_CONSOLE_TLS_KEY_FILE": str(authority.console_key),
+        "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificates),
+    }
 
 
 def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:

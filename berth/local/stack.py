@@ -172,6 +172,7 @@ class Stack:
             temporal_address=options.temporal_address or temporal.address,
             public_port=public_port,
             node_port=node_port,
+            console_port=self._ports.of("consoles"),
             trust_domain=options.trust_domain,
         )
 

@@ -223,7 +223,10 @@ class Driver(Protocol):
         """What the node is made of, as found now. A part that cannot be read is absent; raises nothing for it."""
 
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
-        """The guest's console log from `offset` on, at most `bytes_max`. Raises LookupError if there is no such guest."""
+        """The guest's console log from `offset` on, at most `bytes_max`; a negative offset counts from the log's end.
+
+        Raises LookupError if there is no such guest.
+        """
 
     async def stop(self, grace_seconds: float) -> None:
         """The node is going down: stop every guest; `resume` of the next agent starts them again."""
@@ -237,11 +240,16 @@ class Answering(Protocol):
         """Whether the guest's SSH server greets within seconds. False too if there is no such guest; raises nothing."""
 
 
+@runtime_checkable
 class InteractiveConsole(Protocol):
     """What a driver has besides if a person can type into the console of its guests."""
 
     def attach(self, allocation_id: UUID) -> AbstractContextManager[int]:
-        """A descriptor to read from and write to, for as long as it is held. Raises LookupError."""
+        """A descriptor to read from and write to, for as long as it is held. It changes nothing of the guest.
+
+        It may be made not to block. At the guest's end it reads as ended. Entering it raises LookupError if there is no such
+        guest, OSError if its console cannot be opened.
+        """
 
 
 def phases_of(plan: Plan[Any]) -> Iterator[str]:

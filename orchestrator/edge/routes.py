@@ -16,6 +16,7 @@ from orchestrator.audit import endpoints as audit
 from orchestrator.billing import endpoints as billing
 from orchestrator.catalogue import admin_endpoints as admin_catalogue
 from orchestrator.catalogue import endpoints as catalogue
+from orchestrator.consoles import endpoints as consoles
 from orchestrator.edge import health_endpoints as health
 from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.keyvalue import commit_endpoints as commits
@@ -47,6 +48,7 @@ PUBLIC = {
         allocations.router,
         fault_endpoints.router,
         fault_endpoints.own_router,
+        consoles.router,
         reservations.router,
         resources.router,
         catalogue.router,

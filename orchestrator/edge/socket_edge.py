@@ -14,7 +14,7 @@ from orchestrator.http.problem_documents import problem_response
 from orchestrator.problems import Malformed, NotFound, Overloaded, Problem
 
 REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
-SOCKETS: Final = frozenset({"/api/v1/notifications"})
+SOCKETS: Final = re.compile(r"/api/v1/(notifications|allocations/[^/]+/console/attach)")
 SWITCHING, FORBIDDEN, FAILED = 101, 403, 500
 
 
@@ -41,7 +41,7 @@ async def serve_socket(app: App, scope: Scope, receive: Receive, send: Send, *, 
     refusal: Problem | None = None
     if not readable:
         refusal = Malformed("X-Request-Id must be 1 to 128 printable characters")
-    elif scope["path"] not in SOCKETS:
+    elif SOCKETS.fullmatch(scope["path"]) is None:
         refusal = NotFound("no WebSocket is served at this path")
     elif is_full:
         refusal = Overloaded("too many requests at once; try again")

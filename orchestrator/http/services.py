@@ -14,6 +14,7 @@ from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.catalogue.cache import CatalogueCache
+    from orchestrator.consoles.hub import ConsoleHub
     from orchestrator.database.transactions import Database
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
@@ -50,6 +51,7 @@ class Services:
     confirms: Batcher[Confirm]
     commits: Batcher[Commit]
     dispatcher: Dispatcher
+    consoles: ConsoleHub
     log_head: LogHead
     feed: Feed
     acknowledging: AcknowledgementWriter

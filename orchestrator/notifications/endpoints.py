@@ -20,6 +20,8 @@ from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.problem_documents import invalid_from
 from orchestrator.http.rate_limits import RequestClass
 from orchestrator.http.services import CALLER, Parts, Services, services_for, source_of
+from orchestrator.http.sockets.credentials import credential_of
+from orchestrator.http.sockets.upgrades import UpgradeRequired
 from orchestrator.http.writes import AnyWrite
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.subscribers import Subscriber
@@ -29,10 +31,9 @@ from orchestrator.log.refusals import LeaderUnaccepted, VersionInFuture
 from orchestrator.notifications import messages
 from orchestrator.notifications.commands import open_subscription, remove_subscription
 from orchestrator.notifications.queries import list_subscriptions
-from orchestrator.notifications.refusals import UpgradeRequired
 from orchestrator.notifications.schemas import SUBSCRIPTION_PATTERN, NotificationSubscription, SocketQuery
 from orchestrator.notifications.sockets import NotificationSocket, SubscriptionKey
-from orchestrator.problems import Malformed, Problem
+from orchestrator.problems import Problem
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.required_roles import check_roles, requires, without_roles
 from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_READERS, TENANT_WRITERS
@@ -75,7 +76,7 @@ async def notifications(socket: WebSocket) -> None:
     then closed, because a browser does not show its page why an upgrade was refused.
     """
     parts: Services = socket.app.state.services
-    credential, spoken = _credential_of(socket)
+    credential, spoken = credential_of(socket, messages.PROTOCOL)
     try:
         bearer = credential or socket.headers.get("authorization", "")
         caller = await principal_behind(parts.credentials, parts.context.database, bearer, source_of(socket.scope))
@@ -142,25 +143,6 @@ async def _open(
         await require_kept(parts, after, caller.tenant_id, head.version)
     cut = socket.scope["state"].get("abort", lambda: None)
     return Subscriber(audience, after, head.leader_id, parts.feed.limits.buffer_bytes_max, cut), subscription
-
-
-def _credential_of(socket: WebSocket) -> tuple[str | None, str | None]:
-    """Return the credential offered as a subprotocol, as an Authorization value, and the protocol to accept.
-
-    Raises `Malformed` for several credentials, or for one without the protocol, which a browser cannot accept.
-    """
-    offered: list[str] = socket.scope["subprotocols"]
-    spoken = messages.PROTOCOL if messages.PROTOCOL in offered else None
-    found = [
-        one.removeprefix(messages.CREDENTIAL_PREFIX) for one in offered if one.startswith(messages.CREDENTIAL_PREFIX)
-    ]
-    if not found:
-        return None, spoken
-    if len(found) > 1 or spoken is None:
-        raise Malformed(
-            f"the subprotocols must be {messages.PROTOCOL} and one {messages.CREDENTIAL_PREFIX}<key or token>"
-        )
-    return f"Bearer {found[0]}", spoken
 
 
 def _query_of(socket: WebSocket) -> SocketQuery:

@@ -13,8 +13,6 @@ from orchestrator.notifications.refusals import MessageRefused
 from orchestrator.problems import Problem
 
 PROTOCOL: Final = "berth.notifications.v1"
-CREDENTIAL_PREFIX: Final = "berth.bearer."
-"""Prefix of a subprotocol that carries the credential, for browsers, which cannot send headers with a WebSocket."""
 NORMAL, UNSUPPORTED, POLICY, FAILED, RESTART = 1000, 1003, 1008, 1011, 1012
 STATUS_CODES: Final = 4000
 """Added to the HTTP status of a refusal for its close code."""

@@ -5,12 +5,6 @@ from __future__ import annotations
 from orchestrator.problems import Problem
 
 
-class UpgradeRequired(Problem):
-    """The path requires a WebSocket upgrade, and the request asked for none."""
-
-    status, code, title = 426, "upgrade_required", "Upgrade required"
-
-
 class MessageRefused(Problem):
     """A message on the socket that is malformed or not allowed; the socket is closed."""
 

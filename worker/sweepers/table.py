@@ -16,6 +16,7 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins
 from worker.sweepers.census import set_census_gauges
+from worker.sweepers.consoles import issue_consoles, sweep_consoles
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware
@@ -45,6 +46,14 @@ def make_sweepers(context: Context, workflows: WorkflowStarter, settings: Settin
         *_rescue_sweepers(context, workflows, settings),
         *_retention_sweepers(context, settings),
         *_measuring_sweepers(context, settings),
+    ]
+
+
+def make_prompt_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers that a person waits for. They run beside the others, so that a long round delays none of them."""
+    issue = partial(issue_consoles, context, settings.console_dial_seconds, settings.sweep_batch_max)
+    return [
+        Sweeper("console_tasks", settings.console_issue_seconds, issue, "console sessions whose task is not issued")
     ]
 
 
@@ -124,6 +133,14 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
             every,
             partial(sweep_faults, context, settings.fault_retention_seconds, batch),
             "replacements of faulty allocations that have ended, and fault reports past their retention",
+        ),
+        Sweeper(
+            "consoles",
+            every,
+            partial(
+                sweep_consoles, context, settings.console_silent_seconds, settings.console_retention_seconds, batch
+            ),
+            "console sessions whose process is gone or did not end them in time, and ended ones past their retention",
         ),
         Sweeper("dead_letters", every, retry_letters, "dead letters whose retry an operator ordered"),
     ]

@@ -15,6 +15,7 @@ import structlog
 
 from node_agent.checks.accelerator import kvm_boots
 from node_agent.discovery.discover import discover
+from node_agent.drivers.console_logs import read_log
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
@@ -200,9 +201,7 @@ class LibvirtDriver:
         if not directory.exists():
             raise LookupError(f"no guest runs for allocation {allocation_id}")
         try:
-            with directory.console_log.open("rb") as log_file:
-                log_file.seek(offset)
-                return ConsoleText(offset, log_file.read(bytes_max))
+            return read_log(directory.console_log, offset, bytes_max)
         except FileNotFoundError:
             return ConsoleText(0, b"")
 

@@ -8,12 +8,14 @@ tests.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import UUID
 
 import structlog
 
 from node_agent.discovery.discover import discover
+from node_agent.drivers.console_logs import read_log
 from node_agent.drivers.contract import (
     ConsoleText,
     DriverFailure,
@@ -34,6 +36,7 @@ from node_agent.drivers.sandbox.processes import alive, end_guest, has_processes
 from node_agent.drivers.sandbox.provisioning import NO_DEVICES, Node, Provisioning, SandboxLimits
 from node_agent.drivers.sandbox.records import AllocationDirectory, GuestRecord
 from node_agent.drivers.sandbox.release import SandboxRemoval
+from node_agent.drivers.sandbox.serial_port import serial_port
 from node_agent.drivers.sandbox.verbs import Restart, boot_again, rebuild_phases
 from node_agent.drivers.ssh import GREETING_SECONDS, greets
 from node_agent.drivers.under_way import UnderWay
@@ -168,11 +171,14 @@ class SandboxDriver:
     async def console(self, allocation_id: UUID, offset: int, bytes_max: int) -> ConsoleText:
         """What the guest's process wrote to its standard error."""
         try:
-            with self._directory(allocation_id).log_file.open("rb") as log_file:
-                log_file.seek(offset)
-                return ConsoleText(offset, log_file.read(bytes_max))
+            return read_log(self._directory(allocation_id).log_file, offset, bytes_max)
         except FileNotFoundError as error:
             raise LookupError(f"no guest runs for allocation {allocation_id}") from error
+
+    def attach(self, allocation_id: UUID) -> AbstractContextManager[int]:
+        """A pseudo-terminal that repeats each line (docs/reference/sandbox-driver.md): the guest itself has no serial port."""
+        directory = self._directory(allocation_id)
+        return serial_port(allocation_id, lambda: alive(directory))
 
     async def stop(self, grace_seconds: float) -> None:
         """End every guest, all at once; their records still say that they should run."""

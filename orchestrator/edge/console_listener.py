@@ -1,0 +1,146 @@
+"""The public process's listener for agents that serve consoles: mTLS, one connection for each session.
+
+It speaks the frames of node_agent/wire/console.py and nothing else. The identity comes from the certificate, whose node's row is
+checked for each connection; which session the connection serves, from its first frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import structlog
+from pydantic import ValidationError
+
+from node_agent.wire.console import FRAME_BYTES_MAX, HELLO, ConsoleHello, FrameRefused, read_frame
+from orchestrator.consoles.hub import ConsoleHub, Link
+from orchestrator.consoles.metrics import LINKS
+from orchestrator.database.transactions import Database, TransactionConflict
+from orchestrator.edge.handshakes import wait_readable
+from orchestrator.edge.tls import ReloadedContext
+from orchestrator.nodes.certificates import node_identity
+from orchestrator.nodes.queries import find_standing
+from orchestrator.problems import Problem
+from orchestrator.settings import Settings
+
+log = structlog.get_logger("orchestrator.consoles")
+HANDSHAKE_SECONDS_MAX = 5.0
+HELLO_SECONDS_MAX = 5.0
+UNCLAIMED_MAX = 64
+"""Connections beside those of sessions: they have not named theirs yet."""
+BACKLOG = 256
+ACCEPTED_AT_ONCE_MAX = 32
+PAUSE_SECONDS = 0.1
+KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A node whose machine is gone ends its sessions after 40 s, though nothing is sent."""
+
+
+class ConsoleListener:
+    """Accepts agents' connections until it is stopped. Raises ValueError or OSError for unusable files or addresses."""
+
+    def __init__(self, hub: ConsoleHub, database: Database, settings: Settings) -> None:
+        certificate, key = settings.console_tls_certificate_file, settings.console_tls_key_file
+        cas = settings.node_ca_certificate_file
+        if certificate is None or key is None or cas is None or settings.console_address is None:
+            raise ValueError(
+                "BERTH_CONSOLE_PORT needs BERTH_CONSOLE_ADDRESS, BERTH_CONSOLE_TLS_CERTIFICATE_FILE,"
+                " BERTH_CONSOLE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
+            )
+        assert settings.console_port is not None, "without a port there is no listener"
+        self._tls = ReloadedContext(certificate, key, cas)
+        self._hub = hub
+        self._database = database.for_platform()
+        self._trust_domain = settings.trust_domain
+        self._where = (settings.console_host, settings.console_port)
+        self._connections_max = settings.console_sessions_max + UNCLAIMED_MAX
+        self._connections: set[asyncio.Task[None]] = set()
+        self._stopped = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Serve until `stop`. Raises OSError if the address cannot be used."""
+        family = socket.AF_INET6 if ":" in self._where[0] else socket.AF_INET
+        with socket.create_server(self._where, family=family, backlog=BACKLOG) as listening:
+            listening.setblocking(False)
+            accepting = asyncio.create_task(self._accept(listening))
+            stopped = asyncio.create_task(self._stopped.wait())
+            try:
+                await asyncio.wait((accepting, stopped), return_when=asyncio.FIRST_COMPLETED)
+                if accepting.done():
+                    accepting.result()
+            finally:
+                for task in (accepting, stopped, *self._connections):
+                    task.cancel()
+                await asyncio.gather(accepting, stopped, *self._connections, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End every connection and accept no more."""
+        self._stopped.set()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            await wait_readable(listening)
+            try:
+                for _ in range(ACCEPTED_AT_ONCE_MAX):
+                    connection, _address = listening.accept()
+                    self._take(connection)
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                pass
+            except OSError as error:
+                log.warning("cannot_accept_agents", why=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def _take(self, connection: socket.socket) -> None:
+        if len(self._connections) >= self._connections_max:
+            connection.close()
+            LINKS.labels("too_many").inc()
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        task = asyncio.create_task(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """One connection: handshake, first frame, then as long as its session."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=4 * FRAME_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
+            )
+        except OSError:  # the handshake failed, took too long, or the client left
+            connection.close()
+            LINKS.labels("handshake").inc()
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            outcome = await self._join(Link(reader, writer))
+        except (Problem, TransactionConflict, FrameRefused, ValidationError, OSError, TimeoutError) as error:
+            log.warning("console_link_refused", why=str(error) or type(error).__name__)
+            outcome = "refused"
+        finally:
+            # An agent that reads nothing must not keep the connection.
+            if transport.get_write_buffer_size():
+                loop.call_later(1.0, transport.abort)
+            writer.close()
+        LINKS.labels(outcome).inc()
+
+    async def _join(self, link: Link) -> str:
+        """Join it with its session, and return when that has ended; the outcome."""
+        peer = link.writer.get_extra_info("ssl_object").getpeercert()
+        identity = node_identity(peer, self._trust_domain)
+        async with asyncio.timeout(HELLO_SECONDS_MAX):
+            first = await read_frame(link.reader)
+            if first is None or first[0] != HELLO:
+                return "refused"
+            hello = ConsoleHello.model_validate_json(first[1])
+            standing = await find_standing(self._database, identity.node_id, identity.serial)
+            session = await self._hub.claim(hello, standing.node_id, link)
+        if session is None:
+            log.warning("console_link_refused", why="no session waits for it", node_id=str(standing.node_id))
+            return "refused"
+        await link.closed.wait()
+        return "served"

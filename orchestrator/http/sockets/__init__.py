@@ -1,0 +1,1 @@
+"""What the WebSockets of the public API share."""
