@@ -6,6 +6,7 @@ import json
 from typing import Any
 from uuid import UUID
 
+import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -21,13 +22,11 @@ def attached(api_url: str, key: str | None, allocation_id: UUID | str, **options
 
 def refused(api_url: str, key: str | None, allocation_id: UUID | str) -> tuple[int, dict[str, Any]]:
     """Status and problem document of an upgrade that is refused."""
-    try:
-        with attached(api_url, key, allocation_id):
-            pass
-    except InvalidStatus as refusal:
-        assert refusal.response.headers["content-type"] == "application/problem+json"
-        return refusal.response.status_code, json.loads(refusal.response.body or b"")
-    raise AssertionError("it was not refused")
+    with pytest.raises(InvalidStatus) as caught, attached(api_url, key, allocation_id):
+        pass
+    answer = caught.value.response
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, json.loads(answer.body or b"")
 
 
 def message(socket: ClientConnection) -> dict[str, Any]:
