@@ -109,7 +109,6 @@ class ConsoleSocket:
             except TimeoutError:
                 session.finish(EndReason.AGENT_ABSENT)
                 return
-            self._began = self._last = self._loop.time()
             ends_at = datetime.now(UTC) + timedelta(seconds=self._limits.session_seconds)
             await self._socket.send_text(messages.begin(session.id, ends_at))
             await self._pass_on(link)
@@ -158,7 +157,9 @@ class ConsoleSocket:
                 continue  # the check failed for another reason, and is repeated
 
     async def _watch_time(self) -> None:
-        """End the session after its longest time, or after silence in both directions."""
+        """End the joined session after its longest time, or after silence in both directions."""
+        await asyncio.shield(self._session.link)
+        self._began = self._last = self._loop.time()
         while True:
             now = self._loop.time()
             idle_until = self._last + self._limits.idle_seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import structlog
 from pydantic import ValidationError
@@ -26,6 +27,7 @@ from orchestrator.settings import Settings
 log = structlog.get_logger("orchestrator.consoles")
 HANDSHAKE_SECONDS_MAX = 5.0
 HELLO_SECONDS_MAX = 5.0
+LAST_FRAME_SECONDS_MAX = 1.0
 UNCLAIMED_MAX = 64
 """Connections beside those of sessions: they have not named theirs yet."""
 BACKLOG = 256
@@ -122,9 +124,10 @@ class ConsoleListener:
             log.warning("console_link_refused", why=str(error) or type(error).__name__)
             outcome = "refused"
         finally:
-            # An agent that reads nothing must not keep the connection.
-            if transport.get_write_buffer_size():
-                loop.call_later(1.0, transport.abort)
+            # A closing connection would otherwise read on, from an agent that floods, until that closes its side.
+            with suppress(RuntimeError):
+                transport.pause_reading()
+            loop.call_later(LAST_FRAME_SECONDS_MAX, transport.abort)
             writer.close()
         LINKS.labels(outcome).inc()
 
