@@ -71,10 +71,12 @@ async def _log_of(session: Session, bytes_max: int, dial_seconds: float) -> tupl
                     metrics.BYTES.labels("to_tenant").inc(len(payload))
                 elif kind == END:
                     end = ConsoleEnd.model_validate_json(payload)
-                    session.finish(reason_of_agent(end.reason))
-                    if session.ended.result() is EndReason.LOG_SENT and end.offset is not None:
+                    reason = reason_of_agent(end.reason)
+                    if reason is EndReason.LOG_SENT and end.offset is not None:
+                        session.finish(reason)
                         return bytes(data), end.offset
-                    raise InvalidState(messages.DETAILS[session.ended.result()], state=session.ended.result().value)
+                    session.finish(EndReason.AGENT_LOST if reason is EndReason.LOG_SENT else reason)
+                    break
                 else:
                     break
         session.finish(EndReason.AGENT_LOST)
@@ -82,7 +84,10 @@ async def _log_of(session: Session, bytes_max: int, dial_seconds: float) -> tupl
         session.finish(EndReason.AGENT_LOST if session.link.done() else EndReason.AGENT_ABSENT)
     except (OSError, FrameRefused, ValidationError):
         session.finish(EndReason.AGENT_LOST)
-    raise ConsoleUnavailable(messages.DETAILS[session.ended.result()])
+    reason = session.ended.result()
+    if reason in (EndReason.NO_GUEST, EndReason.NO_CONSOLE, EndReason.RELEASED):
+        raise InvalidState(messages.DETAILS[reason], state=reason.value)
+    raise ConsoleUnavailable(messages.DETAILS[reason])
 
 
 @router.get("/{allocation_id}/console/attach", include_in_schema=False, response_model=None)

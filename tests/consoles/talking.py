@@ -17,7 +17,8 @@ def attached(api_url: str, key: str | None, allocation_id: UUID | str, **options
     """An open socket. Raises `InvalidStatus` where the upgrade is refused."""
     url = f"ws{api_url.removeprefix('http')}/api/v1/allocations/{allocation_id}/console/attach"
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    return connect(url, additional_headers=headers, open_timeout=SECONDS_MAX, proxy=None, **options)
+    socket: ClientConnection = connect(url, additional_headers=headers, open_timeout=SECONDS_MAX, proxy=None, **options)
+    return socket
 
 
 def refused(api_url: str, key: str | None, allocation_id: UUID | str) -> tuple[int, dict[str, Any]]:

@@ -198,7 +198,9 @@ def test_there_are_no_default_passwords_and_no_unset_variables() -> None:
     found = list(VARIABLE.finditer(text))
     assert len(found) == text.count("${")
     assert {match["name"] for match in found} == deployment.example_environment().keys()
-    assert {match["name"] for match in found if match["kind"] == "-"} == {"PUBLIC_LISTEN", "NODE_LISTEN", "FOUR_EYES"}
+    assert {match["name"] for match in found if match["kind"] == "-"} == {
+        "PUBLIC_LISTEN", "NODE_LISTEN", "CONSOLE_LISTEN", "FOUR_EYES",
+    }  # fmt: skip
     assert all(match["kind"] for match in found), "a variable that is unset must be refused"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from node_agent import effects
 from node_agent.burn_in.bounds import Bounds
 from node_agent.burn_in.burn_in import BurnIn
 from node_agent.clock import ServerClock
+from node_agent.consoles.consoles import Consoles
 from node_agent.drivers.contract import Phase, Plan, Progress, ReleaseOrder
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.restarting import RestartLimits, Restarts
@@ -103,9 +105,10 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
         driver, metrics = Claims(proven), AgentMetrics()
         proofs = WipeProofs(Journal(tmp_path / f"journal-{proven}", metrics))
         statements = StatementSigner(IdentityStore(tmp_path), ServerClock(), "noop")
+        consoles = Consoles(driver, ServerClock(), metrics, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         effects = Effects(
             driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop"),
-            BurnIn("noop", Bounds(tmp_path)), ServerClock(),
+            BurnIn("noop", Bounds(tmp_path)), ServerClock(), consoles,
         )  # fmt: skip
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 

@@ -99,6 +99,8 @@ class Deployment:
             ca_key=secrets / "node_ca_key.pem",
             listener_certificate=secrets / "node_listener_certificate.pem",
             listener_key=secrets / "node_listener_key.pem",
+            console_certificate=secrets / "console_listener_certificate.pem",
+            console_key=secrets / "console_listener_key.pem",
             task_signing_key=secrets / "task_signing_key.pem",
             task_verifying_keys=secrets / "task_verifying_keys.pem",
             webhook_keys=secrets / "webhook_keys",

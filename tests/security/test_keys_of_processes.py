@@ -53,7 +53,7 @@ def table_of_keys() -> dict[tuple[str, str], bool]:
 
 def environments(files: Authority) -> dict[str, Mapping[str, str]]:
     """The environment of each process of the local stack."""
-    endpoints = Endpoints("postgresql://x@127.0.0.1:1/x", "", "", 1, 2)
+    endpoints = Endpoints("postgresql://x@127.0.0.1:1/x", "", "", 1, 2, console_port=4)
     return {
         "issuer": issuer_plan(endpoints, files, 3).environment,
         "public API": orchestrator_plan("public", endpoints, files, 3).environment,
@@ -79,13 +79,14 @@ def test_no_listener_is_given_a_file_with_a_private_key_but_its_own_for_tls(tmp_
     directory = tmp_path / "secrets"
     deployment.make_secrets(directory)
     local = environments(ensure_authority(tmp_path, "berth.local"))
-    for process in ("public API", "node API"):
+    own = {"public API": "BERTH_CONSOLE_TLS_KEY_FILE", "node API": "BERTH_NODE_TLS_KEY_FILE"}
+    for process, key in own.items():
         deployed = deployment.settings_variables(deployment.services()[SERVICES[process]], directory)
         for environment in (local[process], deployed):
             files = {name: Path(value) for name, value in environment.items() if name.endswith("_FILE")}
             private = {name for name, file in files.items() if PRIVATE.search(file.read_bytes())}
             assert files.keys() > private
-            assert private <= {"BERTH_NODE_TLS_KEY_FILE"}
+            assert private == {key}
 
 
 @pytest.mark.parametrize("listen", ["public", "node", "both", "issuer"])
