@@ -27,6 +27,7 @@ from berth.cli.commands import (
 from berth.cli.commands.availability import availability
 from berth.cli.commands.up import up
 from berth.cli.commands.usage import usage
+from berth.cli.console import console
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
@@ -59,6 +60,7 @@ app.add_typer(allocations.app, name="alloc")
 command(allocations.app, "report-fault")(faults.report_fault)
 command(allocations.app, "faults")(faults.list_own)
 command(allocations.app, "fault")(faults.show_own)
+command(allocations.app, "console")(console.console)
 command(allocations.app, "devices")(devices.show_devices)
 app.add_typer(reservations.app, name="reserve")
 command(app, "availability")(availability)

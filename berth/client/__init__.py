@@ -34,6 +34,13 @@ from berth.client.calls.retention import LogConsumer, RetentionPolicy
 from berth.client.calls.subscriptions import NotificationSubscription
 from berth.client.calls.usage import Usage
 from berth.client.calls.webhooks import Delivery, Replayed, Webhook
+from berth.client.consoles.models import (
+    ConsoleBusy,
+    ConsoleLog,
+    ConsoleUnavailable,
+    ConsoleUnsupported,
+    TooManyConsoles,
+)
 from berth.client.errors import (
     AlreadyExists,
     BalanceDepleted,
@@ -198,6 +205,10 @@ __all__ = [
     "Client",
     "ConcurrencyLimited",
     "Connection",
+    "ConsoleBusy",
+    "ConsoleLog",
+    "ConsoleUnavailable",
+    "ConsoleUnsupported",
     "CreatedAllocation",
     "DatabaseUnavailable",
     "DeadLetter",
@@ -307,6 +318,7 @@ __all__ = [
     "TokenNotYetValid",
     "TooLarge",
     "TooManyCertificates",
+    "TooManyConsoles",
     "TooManyFailures",
     "TooManyFaultReports",
     "TooManyMessages",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import berth.client.approvals
+import berth.client.consoles.models
 import berth.client.hardware.faults
 import berth.client.health
 import berth.client.limit_errors

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent import futures
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 import httpx
@@ -44,6 +44,9 @@ from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exc
 from berth.client.requests.sync_methods import each, now
 from berth.client.requests.waiting import Waiting
 from berth.client.reservation_models import Reservation
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -169,6 +172,15 @@ class Client(HardwareMethods):
         from berth.client.feed.notifying import listen
 
         return listen(self.exchange.address, self._credential, Listening(subscription, after, types, subjects))
+
+    def attach_console(self, allocation_id: UUID) -> ClientConnection:
+        """An open socket to the serial console of an active allocation; needs the library `websockets`.
+
+        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
+        """
+        from berth.client.consoles.attaching import attach
+
+        return attach(self.exchange.address, self._credential(), allocation_id)
 
     def _credential(self) -> dict[str, str]:
         key = self.exchange.key

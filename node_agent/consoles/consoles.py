@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from uuid import UUID
 
 import structlog
@@ -156,18 +156,18 @@ class Consoles:
         await _say_end(link, ConsoleEnd(reason=reason, detail=detail))
         return session.report()
 
-    def _console_of(self, allocation_id: UUID) -> AbstractContextManager[int] | None:
+    def _console_of(self, allocation_id: UUID) -> AbstractAsyncContextManager[int] | None:
         driver: object = self._driver
         return driver.attach(allocation_id) if isinstance(driver, InteractiveConsole) else None
 
     async def _pump(
-        self, session: Session, console: AbstractContextManager[int] | None, link: Link, seconds_max: float
+        self, session: Session, console: AbstractAsyncContextManager[int] | None, link: Link, seconds_max: float
     ) -> tuple[str, str]:
         """Pump until the session ends; why, and a sentence about it."""
         if console is None or session.is_over:
             return await session.ended(0.0), ""
         try:
-            with console as descriptor:
+            async with console as descriptor:
                 output = GuestOutput(descriptor)
                 pumps = [
                     asyncio.create_task(_to_tenant(session, output, link)),

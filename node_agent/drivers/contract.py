@@ -39,7 +39,7 @@ Inventory
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -244,7 +244,7 @@ class Answering(Protocol):
 class InteractiveConsole(Protocol):
     """What a driver has besides if a person can type into the console of its guests."""
 
-    def attach(self, allocation_id: UUID) -> AbstractContextManager[int]:
+    def attach(self, allocation_id: UUID) -> AbstractAsyncContextManager[int]:
         """A descriptor to read from and write to, for as long as it is held. It changes nothing of the guest.
 
         It may be made not to block. At the guest's end it reads as ended. Entering it raises LookupError if there is no such

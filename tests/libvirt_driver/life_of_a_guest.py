@@ -13,10 +13,10 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from node_agent.drivers.choice import choose_driver
-from node_agent.drivers.contract import Driver, GuestState, Verb
+from node_agent.drivers.contract import Driver, GuestState, InteractiveConsole, Verb
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.settings import Settings
 from node_agent.wire.devices import EVIDENCE
@@ -65,6 +65,8 @@ def scenario_into(said: dict[str, Any]) -> Scenario:
         await perform(node.verb(order, Verb.REBOOT), Unheard())
         console = await node.driver.console(order.allocation_id, 0, 1 << 20)
         said["console"] = b"the guest has started" in console.data
+        async with cast(InteractiveConsole, node.driver).attach(order.allocation_id) as descriptor:
+            said["attached"] = os.write(descriptor, b"\r") == 1
         for pid in node.probe.processes()[order.allocation_id]:
             os.kill(pid, signal.SIGKILL)
 

@@ -71,8 +71,8 @@ def test_the_rights_of_the_service_are_enough() -> None:
         (name, mask) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     }
     assert said == {
-        "uid": ACCOUNT.pw_uid, "devices": 13, "user": "tenant", "console": True, "restarted": True, "proven": [True],
-        "left": [],
+        "uid": ACCOUNT.pw_uid, "devices": 13, "user": "tenant", "console": True, "attached": True, "restarted": True,
+        "proven": [True], "left": [],
     }  # fmt: skip
 
 

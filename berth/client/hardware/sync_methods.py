@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.calls import faults, hardware, pieces, pools
+from berth.client.calls import consoles, faults, hardware, pieces, pools
 from berth.client.requests.sync_methods import each, now
 
 
@@ -23,6 +23,7 @@ class HardwareMethods:
     get_allocation_devices = now(hardware.get_allocation_devices)
     list_health_reports = now(hardware.list_health_reports)
     iterate_health_reports = each(hardware.list_health_reports)
+    read_console_log = now(consoles.read_console_log)
     report_fault = now(faults.report_fault)
     list_fault_reports = now(faults.list_fault_reports)
     iterate_fault_reports = each(faults.list_fault_reports)

@@ -7,6 +7,8 @@ the agent and libvirtd: an agent without memory finds them by directories, lease
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -204,6 +206,15 @@ class LibvirtDriver:
             return read_log(directory.console_log, offset, bytes_max)
         except FileNotFoundError:
             return ConsoleText(0, b"")
+
+    @asynccontextmanager
+    async def attach(self, allocation_id: UUID) -> AsyncIterator[int]:
+        """The guest's serial port, through libvirtd. Raises OSError while another client is at it."""
+        console = await self._hypervisor.console(allocation_id)
+        try:
+            yield console.descriptor
+        finally:
+            await in_thread(console.close)
 
     async def stop(self, grace_seconds: float) -> None:
         """End every guest, all at once; their records still say that they should run."""

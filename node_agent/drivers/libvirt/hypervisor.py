@@ -16,6 +16,7 @@ import libvirt
 
 from node_agent.drivers.libvirt.devices import devices_of
 from node_agent.drivers.libvirt.domain import NAMESPACE, Owner, channel_path, owner_of, secret_xml
+from node_agent.drivers.libvirt.serial_console import SerialConsole
 from node_agent.drivers.threads import in_thread
 from node_agent.wire.devices import GuestDevices
 
@@ -161,6 +162,25 @@ class Hypervisor:
             return channel_path(domain.XMLDesc())
 
         return await self._call(channel)
+
+    async def console(self, allocation_id: UUID) -> SerialConsole:
+        """The open console of the running guest. Raises HypervisorError, LookupError."""
+
+        def console() -> SerialConsole:
+            connection = libvirt.open(self._uri)
+            try:
+                domain = self._domain(connection, allocation_id)
+                if domain is None or not domain.isActive():
+                    raise LookupError(f"no guest runs for allocation {allocation_id}")
+                return SerialConsole(connection, domain)
+            except BaseException:
+                connection.close()
+                raise
+
+        try:
+            return await in_thread(console)
+        except libvirt.libvirtError as error:
+            raise HypervisorError(f"libvirt: {error}") from error
 
     async def devices(self, allocation_id: UUID) -> GuestDevices:
         """The devices of the running guest. Raises HypervisorError, LookupError."""

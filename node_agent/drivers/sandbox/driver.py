@@ -8,7 +8,7 @@ tests.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from uuid import UUID
 
@@ -175,7 +175,7 @@ class SandboxDriver:
         except FileNotFoundError as error:
             raise LookupError(f"no guest runs for allocation {allocation_id}") from error
 
-    def attach(self, allocation_id: UUID) -> AbstractContextManager[int]:
+    def attach(self, allocation_id: UUID) -> AbstractAsyncContextManager[int]:
         """A pseudo-terminal that repeats each line (docs/reference/sandbox-driver.md): the guest itself has no serial port."""
         directory = self._directory(allocation_id)
         return serial_port(allocation_id, lambda: alive(directory))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 LINE_BYTES_MAX = 4096
@@ -87,8 +87,8 @@ class _Terminal:
             self.close()
 
 
-@contextmanager
-def serial_port(allocation_id: UUID, is_alive: Callable[[], bool]) -> Iterator[int]:
+@asynccontextmanager
+async def serial_port(allocation_id: UUID, is_alive: Callable[[], bool]) -> AsyncIterator[int]:
     """The side of the terminal that a person uses; it ends when the guest does. Raises LookupError if no guest runs."""
     if not is_alive():
         raise LookupError(f"no guest runs for allocation {allocation_id}")

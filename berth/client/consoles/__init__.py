@@ -1,0 +1,1 @@
+"""Serial consoles: a part of the log, and an open one."""
