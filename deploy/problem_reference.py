@@ -52,6 +52,22 @@ ADVICE: dict[str, tuple[str, str]] = {
         "wait until `guest.verb` is null, then send the request again with a new key",
     ),
     "tenant_not_active": ("orchestrator/http/oidc/bearer_tokens.py", "ask the operator"),
+    "console_busy": (
+        "orchestrator/consoles/commands.py",
+        "end the other session, or retry when it has ended",
+    ),
+    "console_unsupported": (
+        "orchestrator/consoles/commands.py",
+        "upgrade the node's agent",
+    ),
+    "console_unavailable": (
+        "orchestrator/consoles/hub.py",
+        "retry later; an operator configures `BERTH_CONSOLE_PORT`, and agents must reach `BERTH_CONSOLE_ADDRESS`",
+    ),
+    "too_many_consoles": (
+        "orchestrator/consoles/commands.py",
+        "end a session; the bounds are `BERTH_CONSOLE_TENANT_SESSIONS_MAX` and `BERTH_CONSOLE_SESSIONS_MAX`",
+    ),
     "burn_in_required": (
         "orchestrator/nodes/commands/quarantines.py",
         "run `berth node burn-in NODE --slot N` and return the slot after it has passed, or return it with `without_burn_in`",

@@ -23,8 +23,7 @@ class AgentMetrics:
             registry=self.registry,
         )
         self.key_sets_refused, self.key_set_serial = _key_set_metrics(self.registry)
-        self.consoles = Gauge("berth_agent_consoles_open", "Sessions of serial consoles", registry=self.registry)
-        self.running = Gauge("berth_agent_tasks_running", "Tasks running", registry=self.registry)
+        self.running, self.consoles = _load_metrics(self.registry)
         self.unreported = Gauge(
             "berth_agent_tasks_unreported", "Tasks journaled and not yet reported", registry=self.registry
         )
@@ -72,6 +71,12 @@ class AgentMetrics:
             "Slot leases cleared because their allocation was not in use",
             registry=self.registry,
         )
+
+
+def _load_metrics(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
+    running = Gauge("berth_agent_tasks_running", "Tasks running", registry=registry)
+    consoles = Gauge("berth_agent_consoles_open", "Sessions of serial consoles", registry=registry)
+    return running, consoles
 
 
 def _key_set_metrics(registry: CollectorRegistry) -> tuple[Counter, Gauge]:

@@ -135,7 +135,7 @@ async def attach(socket: WebSocket, allocation_id: str) -> None:
 
 
 def _id_of(socket: WebSocket, allocation_id: str) -> UUID:
-    """The allocation's id. Raises `NotFound`; `Invalid` for query parameters, of which there are none."""
+    """The allocation's id. Raises `NotFound`; `Invalid` for any query parameter."""
     if socket.query_params:
         name = next(iter(socket.query_params))
         raise Invalid(

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "tasks",
         "wipes",
     ),
+    "consoles": ("audit", "operations", "tasks"),
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "operations", "tasks"),

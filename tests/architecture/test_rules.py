@@ -29,6 +29,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wiping.statement",
         "node_agent.wire.devices",
         "node_agent.wire.burn_in",
+        "node_agent.wire.console",
         "node_agent.wire.fields",
         "node_agent.wire.guests",
         "node_agent.wire.health",

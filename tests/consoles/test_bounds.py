@@ -1,9 +1,8 @@
-"""Sessions are bounded: how many, how long, how fast, and how much waits for who does not read."""
+"""Sessions are bounded: how many, how long, how fast, and how much waits for a client that does not read."""
 
 from __future__ import annotations
 
 import socket as sockets
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -111,7 +110,6 @@ def test_a_session_that_is_never_silent_ends_too(short: ConsoleStage) -> None:
             while True:
                 agent.send(DATA, b".")
                 socket.recv(10)
-                time.sleep(0.05)
         except (ConnectionClosed, OSError):
             pass
     assert short.ended(session_id)["reason"] == "deadline"

@@ -21,7 +21,7 @@ from tests.consoles.stage import ConsoleStage, console_stage
 from tests.consoles.talking import attached, ending, message
 from tests.databases import copied_database
 from tests.support.waiting import wait_for
-from worker.sweepers.consoles import issue_consoles, sweep_consoles
+from worker.consoles.sweeping import issue_consoles, sweep_consoles
 
 
 @pytest.fixture

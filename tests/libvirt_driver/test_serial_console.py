@@ -64,7 +64,7 @@ def test_a_guest_is_typed_into_over_its_serial_port(harness: LibvirtHarness, tmp
                 return word in (await driver.console(order.allocation_id, 0, 1 << 20)).data
 
             await async_wait_for(logged, "the log goes on beside a person")
-        assert node.probe.processes()[order.allocation_id] == [pid], "the guest noticed nothing"
+        assert node.probe.processes()[order.allocation_id] == {pid}, "the guest noticed nothing"
         async with driver.attach(order.allocation_id) as descriptor:
             output = GuestOutput(descriptor)
             output.start()

@@ -10,6 +10,7 @@ import pytest
 from tests.schema import (
     checks_of_allocations,
     checks_of_burn_ins,
+    checks_of_consoles,
     checks_of_faults,
     checks_of_hardware,
     checks_of_platform,
@@ -23,6 +24,7 @@ CHECKS = {
     **checks_of_faults.CHECKS,
     **checks_of_hardware.CHECKS,
     **checks_of_burn_ins.CHECKS,
+    **checks_of_consoles.CHECKS,
 }
 
 

@@ -13,6 +13,7 @@ from tests.support.rows import TENANT, Row, heed_triggers, ignore_triggers, inse
 FOREIGN_KEYS = {
     "archived_allocations_segment_fkey": ("archived_allocations", "archive_segments"),
     "api_keys_tenant_id_fkey": ("api_keys", "tenants"),
+    "console_sessions_node_id_fkey": ("console_sessions", "nodes"),
     "balances_tenant_id_fkey": ("balances", "tenants"),
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
     "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),

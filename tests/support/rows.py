@@ -119,6 +119,11 @@ FIRST: dict[str, Row] = {
     "node_health_reports": {
         "id": number(19), "node_id": NODE, "reported_at": NOW, "report": "{}", "faults": "[]",
     },
+    "console_sessions": {
+        "id": number(21), "allocation_id": ALLOCATION, "tenant_id": TENANT, "node_id": NODE, "mode": "attach",
+        "opened_by": "tenant:a", "process_id": OTHER, "address": "a:1", "secret_sha256": "0" * 64, "seconds_max": 1.0,
+        "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
+    },
     "node_burn_ins": {
         "id": number(20), "node_id": NODE, "slots": [0], "requested_by": "admin:a", "waits_for": "worker", "waits_since": NOW,
         "waits_until": LATER,
@@ -195,6 +200,7 @@ SECOND: dict[str, Row] = {
     "attestation_challenges": {"node_id": OTHER},
     "node_health_reports": {"id": OTHER},
     "node_burn_ins": {"id": OTHER, "node_id": OTHER},
+    "console_sessions": {"id": OTHER, "allocation_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "pool_attestations": {"pool_id": 2},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},

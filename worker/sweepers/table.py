@@ -9,6 +9,7 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.nodes.commands.burn_ins import BurnInPolicy
 from orchestrator.nodes.commands.probes import ProbePolicy
 from orchestrator.operations.execution import Context
+from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.settings import Settings
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -16,7 +17,6 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins
 from worker.sweepers.census import set_census_gauges
-from worker.sweepers.consoles import issue_consoles, sweep_consoles
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware

@@ -12,8 +12,8 @@ down_revision = "0037"
 _STATEMENTS = b"""
 create table console_sessions (
     id             uuid primary key default uuidv7(),
-    allocation_id  uuid not null references allocations (id),
-    tenant_id      uuid not null references tenants (id),
+    allocation_id  uuid not null,
+    tenant_id      uuid not null,
     node_id        uuid not null references nodes (id),
     mode           text not null constraint console_mode check (mode in ('attach', 'log')),
     opened_by      text not null,

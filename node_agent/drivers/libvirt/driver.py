@@ -209,7 +209,7 @@ class LibvirtDriver:
 
     @asynccontextmanager
     async def attach(self, allocation_id: UUID) -> AsyncIterator[int]:
-        """The guest's serial port, through libvirtd. Raises OSError while another client is at it."""
+        """The guest's serial port, through libvirtd. Raises OSError while another client has it open."""
         console = await self._hypervisor.console(allocation_id)
         try:
             yield console.descriptor

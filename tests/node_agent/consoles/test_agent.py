@@ -11,12 +11,10 @@ import pytest
 
 from node_agent.protocol import FailureCode, TaskType
 from node_agent.wire.console import DATA, END
-from tests.consoles.agent_side import PlayedProcess, report_of
 from tests.node_agent.agents import AgentProcess, Tenant, release
-from tests.node_agent.conftest import Play, play, tenant
+from tests.node_agent.conftest import Play
+from tests.node_agent.consoles.played_process import PlayedProcess, report_of
 from tests.node_agent.control_plane import ControlPlane
-
-__all__ = ["play", "tenant"]
 
 GROWTH_BYTES_MAX = 32 * 2**20
 

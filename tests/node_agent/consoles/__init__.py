@@ -1,0 +1,1 @@
+"""The consoles of a node's guests."""
