@@ -94,6 +94,7 @@ REMOTE: dict[str, list[str]] = {
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
     "alloc faults": [],
     "alloc fault": [ID],
+    "alloc console": [ID],
     "alloc devices": [ID],
     "fault list": [],
     "hardware list": [],

@@ -24,12 +24,14 @@ LOOPS = [
     ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve"),
     ("api", "orchestrator.http.audited.recorder:_first_of", "self._serve_counts"),
     ("api", "orchestrator.http.audited.key_uses:_set_or_after", "self._serve"),
+    ("api", "orchestrator.consoles.hub:ConsoleHub._keep", "self._keep"),
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
     ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
     ("worker", "worker.sweepers.runner:SweepRunner.run_due", "runner.run"),
+    ("worker", "worker.sweepers.runner:SweepRunner.run_due", "prompt.run"),
     ("worker", "worker.app:LogSource", "_meter"),
     ("worker", "worker.reconnecting:TemporalReconnection.run", "reconnection.run"),
     ("webhooks", "worker.webhooks.app:Dispatcher", "_deliver"),
@@ -46,7 +48,9 @@ LOOPS = [
 """The process, the function that fails in it, and the loop that dies of it, as it is written where it is started."""
 
 NEVER_ALONE = {
-    "orchestrator/__main__.py": {"listener.serve", "stop"},
+    "orchestrator/__main__.py": {"listener.serve", "consoles.serve", "stop"},
+    "orchestrator/edge/console_listener.py": {"self._accept", "self._stopped.wait", "self._serve"},
+    "node_agent/consoles/consoles.py": {"_to_tenant", "_to_guest"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/edge/handshakes.py": {"self._give"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},

@@ -191,6 +191,7 @@ WITHOUT = {
     "units_to_start": "makes up for a transaction that passes units on",
     "topologies": "tests/discovery/test_taking.py; one task for each node",
     "probes": "tests/discovery/probes/test_taking.py; one task for each node",
+    "consoles": "tests/consoles/test_sweeping.py; the sessions of a process are bounded",
     "burn_ins": "tests/nodes/burn_ins; an operator requests each",
     "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",
 }

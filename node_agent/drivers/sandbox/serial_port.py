@@ -1,6 +1,7 @@
 """The serial console of a sandbox guest: a pseudo-terminal of the agent that repeats each line.
 
-A sandbox guest has no serial port. This one behaves as a terminal: its line discipline echoes what is typed, each line is answered, and `print N` answers with N bytes, so that floods can be tried.
+A sandbox guest has no serial port. This one behaves as a terminal: its line discipline echoes what is typed, each line is
+answered, and `print N` answers with N bytes, so that floods can be tried.
 """
 
 from __future__ import annotations
