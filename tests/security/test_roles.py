@@ -47,7 +47,8 @@ def test_the_page_is_generated_and_has_every_route() -> None:
         (method, route.path) for route in iter_route_contexts(PUBLIC_ROUTES) for method in route.methods or {"WS"}
     }
     open_routes = {
-        ("GET", "/api/v1/allocations/{allocation_id}/console/attach"), ("GET", "/api/v1/notifications"), ("POST", "/api/v1/nodes/enroll"), ("GET", "/asyncapi.json"), ("GET", "/ok"),
+        ("GET", "/api/v1/allocations/{allocation_id}/console/attach"),
+        ("GET", "/api/v1/notifications"), ("POST", "/api/v1/nodes/enroll"), ("GET", "/asyncapi.json"), ("GET", "/ok"),
         ("POST", "/api/v1/nodes/enroll/challenge"),
     }  # fmt: skip
     assert routed - rows == open_routes
