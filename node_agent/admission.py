@@ -35,6 +35,7 @@ from node_agent.protocol import (
 )
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
+from node_agent.wire.gpu_reset import GpuResetParameters
 
 _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(PROVISIONS, ProvisionParameters),
@@ -43,8 +44,9 @@ _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     TaskType.REBUILD: RebuildParameters,
     TaskType.BURN_IN: BurnInParameters,
     TaskType.CONSOLE_ATTACH: ConsoleParameters,
+    TaskType.GPU_RESET: GpuResetParameters,
 }
-_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH})
+_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET})
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""

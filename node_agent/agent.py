@@ -37,6 +37,7 @@ from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
 from node_agent.executor import Executor
+from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.key_sets import KeySets
@@ -58,6 +59,7 @@ from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BURN_IN_FEATURE
 from node_agent.wire.console import CONSOLE_FEATURE
+from node_agent.wire.gpu_reset import GPU_RESET_FEATURE
 from node_agent.wire.guests import GuestReport
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE
 
@@ -68,7 +70,7 @@ IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 LEASE_RENEWALS = 3
-FEATURES = (BURN_IN_FEATURE, CONSOLE_FEATURE, IMAGE_CHECKS_FEATURE)
+FEATURES = (BURN_IN_FEATURE, CONSOLE_FEATURE, GPU_RESET_FEATURE, IMAGE_CHECKS_FEATURE)
 """What this version can do that an earlier one cannot: the control plane orders it of no other."""
 
 
@@ -161,10 +163,11 @@ class Agent:
             self._driver.name, self._settings.agent_probe_plugins_dir, self._settings.agent_probe_plugin_seconds
         )
         burn_in = BurnIn(self._driver.name, _burn_in_bounds(self._settings))
+        gpu_reset = GpuReset(self._driver.name)
         consoles = Consoles(self._driver, self._clock, self._metrics, self._connection.tls)
         return Effects(
             self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober, burn_in,
-            self._clock, consoles,
+            gpu_reset, self._clock, consoles,
         )  # fmt: skip
 
     async def _first_contact(self) -> None:

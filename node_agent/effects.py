@@ -22,6 +22,7 @@ from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.drivers.restarting import Restarts
+from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.problems import JournalUnwritable
@@ -43,6 +44,7 @@ from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
+from node_agent.wire.gpu_reset import GpuResetParameters
 
 log = structlog.get_logger("node_agent.effects")
 
@@ -62,12 +64,13 @@ class Effects:
 
     def __init__(
         self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
-        prober: Prober, burn_in: BurnIn, clock: ServerClock, consoles: Consoles,
+        prober: Prober, burn_in: BurnIn, gpu_reset: GpuReset, clock: ServerClock, consoles: Consoles,
     ) -> None:  # fmt: skip
         self._consoles = consoles
         self._driver = driver
         self._prober = prober
         self._burn_in = burn_in
+        self._gpu_reset = gpu_reset
         self._clock = clock
         self._restarts = restarts
         self._metrics = metrics
@@ -146,6 +149,8 @@ class Effects:
             return completed(body.fence, (await self._consoles.serve(body, order)).model_dump(mode="json"))
         if body.type is TaskType.BURN_IN:
             return await self._burned_in(body)
+        if body.type is TaskType.GPU_RESET:
+            return await self._gpus_reset(body)
         if body.type is TaskType.TOPOLOGY_DISCOVER:
             return completed(body.fence, json.loads((await self._driver.topology()).canonical()))
         return completed(body.fence, json.loads((await self._prober.probe()).canonical()))
@@ -155,6 +160,21 @@ class Effects:
         seconds = (body.expires_at - self._clock.now()).total_seconds()
         report = await self._burn_in.run(order, seconds, occupied=await self._is_occupied())
         return completed(body.fence, json.loads(report.canonical()))
+
+    async def _gpus_reset(self, body: TaskBody) -> ResultReport:
+        order = GpuResetParameters.model_validate(body.parameters)
+        seconds = (body.expires_at - self._clock.now()).total_seconds()
+        report = await self._gpu_reset.run(order, seconds, self._held_slots)
+        return completed(body.fence, json.loads(report.canonical()))
+
+    async def _held_slots(self) -> frozenset[int] | None:
+        try:
+            inventory = await self._driver.inventory()
+        except OSError:
+            return None
+        if not all(held.slots for held in inventory.held):
+            return None  # of one whose record is lost any slot may be
+        return frozenset(inventory.leased_slots).union(*(held.slots for held in inventory.held))
 
     async def _is_occupied(self) -> bool:
         try:

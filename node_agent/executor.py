@@ -36,6 +36,7 @@ from node_agent.protocol import (
     HandedOutTask,
     ResultReport,
     TaskBody,
+    TaskType,
 )
 from node_agent.reporter import Reporter, failed
 
@@ -228,8 +229,11 @@ class Executor:
 
 
 def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
-    """Return whether `newer` takes a unit from `older`, a running provision or verb of the same allocation or slots."""
-    if older.type not in PROVISIONS | VERBS or older.fence >= newer.fence:
+    """Return whether `newer` takes a unit from `older`, a running provision, verb or reset of the same allocation or slots.
+
+    A reset is not interrupted; `newer` waits for its end.
+    """
+    if older.type not in PROVISIONS | VERBS | {TaskType.GPU_RESET} or older.fence >= newer.fence:
         return False
     return not set(units_of(newer)).isdisjoint(units_of(older))
 

@@ -50,6 +50,7 @@ class TaskType(StrEnum):
     HEALTH_PROBE = "diag.health_probe"
     BURN_IN = "diag.burn_in"
     CONSOLE_ATTACH = "console.attach"
+    GPU_RESET = "diag.gpu_reset"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

@@ -31,7 +31,18 @@ from berth.cli.console import console
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.verify import verify
-from berth.cli.fleet import burn_ins, devices, faults, hardware, health, maintenance, pools, quarantines, topologies
+from berth.cli.fleet import (
+    burn_ins,
+    devices,
+    faults,
+    gpu_resets,
+    hardware,
+    health,
+    maintenance,
+    pools,
+    quarantines,
+    topologies,
+)
 from berth.cli.images import commands as images
 from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
@@ -80,6 +91,8 @@ command(nodes.app, "approve")(topologies.approve)
 command(nodes.app, "health")(health.show_health)
 command(nodes.app, "burn-in")(burn_ins.burn_in)
 command(nodes.app, "burn-ins")(burn_ins.list_burn_ins)
+command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
+command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

@@ -101,7 +101,17 @@ from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.hardware.pools import Pool
-from berth.client.health import BurnIn, BurnInRequired, BurnInUnsupported, HealthFault, HealthReport, NodeHealth
+from berth.client.health import (
+    BurnIn,
+    BurnInRequired,
+    BurnInUnsupported,
+    GpuReset,
+    GpuResetUnsupported,
+    GpusInService,
+    HealthFault,
+    HealthReport,
+    NodeHealth,
+)
 from berth.client.limit_errors import ConcurrencyLimited, RateLimited
 from berth.client.log_errors import (
     EventStubbed,
@@ -221,6 +231,9 @@ __all__ = [
     "FaultReport",
     "FaultReportsOpen",
     "Forbidden",
+    "GpuReset",
+    "GpuResetUnsupported",
+    "GpusInService",
     "GuestDevice",
     "Hardware",
     "HardwareEntry",

@@ -52,6 +52,35 @@ class BurnInUnsupported(Refused):
     codes = ("burn_in_unsupported",)
 
 
+class GpuReset(Answer):
+    """A reset of the GPU of a slot, and of those that are reset together with it; `outcome` None: it is open."""
+
+    id: UUID
+    node_id: UUID
+    slots: list[int]
+    gpus: list[str]
+    requested_at: datetime
+    requested_by: str
+    issued_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    failure: str | None = None
+    report: dict[str, Any] | None = None
+    waits: Waits | None = None
+
+
+class GpuResetUnsupported(Refused):
+    """The node's agent is of a version that has no reset of GPUs."""
+
+    codes = ("gpu_reset_unsupported",)
+
+
+class GpusInService(Refused):
+    """GPUs that are reset together are not all out of service."""
+
+    codes = ("gpus_in_service",)
+
+
 class NodeHealth(Answer):
     """How the hardware of a node is, by its last health probe. `waits`: a probe is open."""
 

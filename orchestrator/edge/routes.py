@@ -29,6 +29,7 @@ from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orpha
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.nodes.attestation import endpoints as pools
 from orchestrator.nodes.burn_ins import endpoints as burn_ins
+from orchestrator.nodes.gpu_resets import endpoints as gpu_resets
 from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
 from orchestrator.nodes.topology import endpoints as topologies
@@ -71,6 +72,7 @@ PUBLIC = {
         topologies.router,
         probes.router,
         burn_ins.router,
+        gpu_resets.router,
         quarantine_endpoints.router,
         pools.router,
         hardware.router,

@@ -297,6 +297,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "a burn-in of slots in quarantine has ended",
         {"node_id": ID, "burn_in_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)},
     ),
+    EventType.NODE_GPU_RESET_ENDED: EventKind(
+        _O, "a reset of GPUs has ended",
+        {"node_id": ID, "gpu_reset_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)},
+    ),
     EventType.NODE_ORPHAN_FOUND: EventKind(
         _O, "a node runs a guest that the control plane does not know",
         {**_ORPHAN, "slots": SLOTS, "fence": nullable(FENCE), "allocation_state": nullable(TEXT)},

@@ -114,6 +114,13 @@ _NODES_OF = "select array_agg(node_id order by node_id) from maintenance_units w
 _LOCK = (
     "select state, waits_until <= clock_timestamp() as due from maintenance_windows where id = :id for no key update"
 )
+_RESETTING = """
+select r.id from node_gpu_resets r
+join maintenance_units u on u.node_id = r.node_id and u.window_id = :id
+join slots s on s.node_id = r.node_id and s.slot_index = any (r.slots) and u.units @> s.unit
+where r.ended_at is null and not exists (select from slot_quarantines q where q.unit = s.unit and q.returned_at is null)
+order by r.id limit 1
+"""
 _START = """
 update maintenance_windows set state = 'active', started_at = clock_timestamp(), waits_for = 'end',
     waits_since = clock_timestamp(), waits_until = ends_at where id = :id and state = 'scheduled'
@@ -269,6 +276,12 @@ async def close_window(tx: Transaction, window: Window, state: WindowState) -> W
     assert ended.rowcount == 1, "a locked window keeps its state"
     await tx.execute(_CLOSE, {"id": window.id})
     return await read_window(tx, window.id)
+
+
+async def find_reset(tx: Transaction, window_id: UUID) -> UUID | None:
+    """An open reset of GPUs whose slots only this window keeps out of service."""
+    found: UUID | None = (await tx.execute(_RESETTING, {"id": window_id})).scalar()
+    return found
 
 
 async def find_due(reading: Reading, limit: int) -> list[UUID]:

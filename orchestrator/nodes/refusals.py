@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
@@ -63,6 +64,37 @@ class BurnInUnsupported(Problem):
             " and a note that says why",
             agent_version=version,
         )
+
+
+class GpuResetUnsupported(Problem):
+    """The node's agent is of a version that has no reset of GPUs."""
+
+    status, code, title, business = 409, "gpu_reset_unsupported", "GPU reset not supported", True
+
+    @classmethod
+    def by(cls, version: str | None) -> GpuResetUnsupported:
+        """The refusal for a node with an agent of this version."""
+        return cls(f"the node's agent (version {version}) has no GPU reset; upgrade it", agent_version=version)
+
+
+class GpusInService(Problem):
+    """GPUs that are reset together are not all out of service; `slots` are the others."""
+
+    status, code, title, business = 409, "gpus_in_service", "GPUs in service", True
+
+    @classmethod
+    def of(cls, slot_index: int, refused: Mapping[int, str]) -> GpusInService:
+        """The refusal of a reset of this slot's GPU. `refused`: why each of these slots is not out of service."""
+        return cls(
+            f"the GPU of slot {slot_index} cannot be reset: {cls.sentence(refused)}; take each of these slots out of service with"
+            " `berth node quarantine`, or plan maintenance",
+            slots=sorted(refused),
+        )
+
+    @staticmethod
+    def sentence(refused: Mapping[int, str]) -> str:
+        """The slots, and why."""
+        return ", ".join(f"slot {slot}: {why}" for slot, why in sorted(refused.items()))
 
 
 class AttestationReason(StrEnum):

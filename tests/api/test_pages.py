@@ -55,6 +55,9 @@ with quarantine as (
 ), burn_in as (
     insert into node_burn_ins (node_id, slots, requested_by, ended_at, outcome)
     values (%(node)s, '{1}', 'admin:a', clock_timestamp(), 'failed')
+), gpu_reset as (
+    insert into node_gpu_resets (node_id, slots, gpus, requested_by, ended_at, outcome)
+    values (%(node)s, '{1}', '{p}', 'admin:a', clock_timestamp(), 'failed')
 ), fault as (
     insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by)
     values (%(tenant)s, uuidv7(), %(node)s, '{1}', 'slow', 'e', false, 'tenant:a')

@@ -12,6 +12,10 @@ _BURN_IN = (
     "insert into node_burn_ins (node_id, slots, requested_by, waits_for, waits_since, waits_until)"
     " select (select node_id from slots limit 1), array[0]::smallint[], 'admin:a', 'node', clock_timestamp(), "
 )
+_GPU_RESET = (
+    "insert into node_gpu_resets (node_id, slots, gpus, requested_by, waits_for, waits_since, waits_until)"
+    " select (select node_id from slots limit 1), array[0]::smallint[], '{p}', 'admin:a', 'node', clock_timestamp(), "
+)
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
 DEGRADED = (
     "update allocations set health = 'degraded', health_cause = 'guest_down', health_since = clock_timestamp(),"
@@ -44,6 +48,11 @@ FACTS = [
         _BURN_IN + "clock_timestamp() - interval '1 day'",
     ),
     planted("a burn-in without a deadline", "P9", "(open) waits since", _BURN_IN + "'infinity'"),
+    planted(
+        "a GPU reset that does not end", "P9", "(open) waits for node and is overdue",
+        _GPU_RESET + "clock_timestamp() - interval '1 day'",
+    ),
+    planted("a GPU reset without a deadline", "P9", "(open) waits since", _GPU_RESET + "'infinity'"),
     planted(
         "an approval that waits for nothing", "P9", "is pending and waits for nothing",
         _FREE + _APPROVAL + "null, clock_timestamp(), clock_timestamp() + interval '1 day')",

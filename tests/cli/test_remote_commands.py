@@ -91,6 +91,8 @@ REMOTE: dict[str, list[str]] = {
     "node return": ["n", "0", "--note", "x"],
     "node burn-in": ["n"],
     "node burn-ins": ["n"],
+    "node gpu-reset": ["n", "0"],
+    "node gpu-resets": ["n"],
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
     "alloc faults": [],
     "alloc fault": [ID],

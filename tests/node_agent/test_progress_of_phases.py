@@ -19,6 +19,7 @@ from node_agent.drivers.contract import Phase, Plan, Progress, ReleaseOrder
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.restarting import RestartLimits, Restarts
 from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
+from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
@@ -108,7 +109,7 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
         consoles = Consoles(driver, ServerClock(), metrics, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         effects = Effects(
             driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop"),
-            BurnIn("noop", Bounds(tmp_path)), ServerClock(), consoles,
+            BurnIn("noop", Bounds(tmp_path)), GpuReset("noop"), ServerClock(), consoles,
         )  # fmt: skip
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 

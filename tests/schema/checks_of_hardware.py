@@ -28,7 +28,7 @@ CHECKS = {
     ),
     "hardware_event_is_known": one_of(
         "hardware_history", "happened", "seen", "moved", "missing", "contested", "fault_found", "fault_reported",
-        "quarantined", "returned", "repair_opened", "repair_closed",
+        "quarantined", "returned", "repair_opened", "repair_closed", "gpu_reset",
     ),
     "hardware_event_is_bounded": Check(
         "hardware_history",

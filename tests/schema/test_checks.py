@@ -12,6 +12,7 @@ from tests.schema import (
     checks_of_burn_ins,
     checks_of_consoles,
     checks_of_faults,
+    checks_of_gpu_resets,
     checks_of_hardware,
     checks_of_platform,
 )
@@ -25,6 +26,7 @@ CHECKS = {
     **checks_of_hardware.CHECKS,
     **checks_of_burn_ins.CHECKS,
     **checks_of_consoles.CHECKS,
+    **checks_of_gpu_resets.CHECKS,
 }
 
 

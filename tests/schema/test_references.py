@@ -19,6 +19,7 @@ FOREIGN_KEYS = {
     "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),
     "maintenance_units_window_id_fkey": ("maintenance_units", "maintenance_windows"),
     "node_burn_ins_node_id_fkey": ("node_burn_ins", "nodes"),
+    "node_gpu_resets_node_id_fkey": ("node_gpu_resets", "nodes"),
     "node_health_node_id_fkey": ("node_health", "nodes"),
     "node_health_reports_node_id_fkey": ("node_health_reports", "nodes"),
     "node_topologies_node_id_fkey": ("node_topologies", "nodes"),

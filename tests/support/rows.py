@@ -128,6 +128,10 @@ FIRST: dict[str, Row] = {
         "id": number(20), "node_id": NODE, "slots": [0], "requested_by": "admin:a", "waits_for": "worker", "waits_since": NOW,
         "waits_until": LATER,
     },
+    "node_gpu_resets": {
+        "id": number(20), "node_id": NODE, "slots": [0], "gpus": ["0000:0f:00.0"], "requested_by": "admin:a",
+        "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
+    },
     "node_tpms": {"node_id": NODE},
     "pool_attestations": {"pool_id": 1, "policy": "required"},
     "certificate_requests": {
@@ -201,6 +205,7 @@ SECOND: dict[str, Row] = {
     "node_health_reports": {"id": OTHER},
     "node_burn_ins": {"id": OTHER, "node_id": OTHER},
     "console_sessions": {"id": OTHER, "allocation_id": OTHER},
+    "node_gpu_resets": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "pool_attestations": {"pool_id": 2},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},

@@ -15,7 +15,7 @@ from worker.settings import Settings
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
-from worker.sweepers.burn_ins import sweep_burn_ins
+from worker.sweepers.burn_ins import sweep_burn_ins, sweep_gpu_resets
 from worker.sweepers.census import set_census_gauges
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
@@ -168,6 +168,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_burn_ins, context, _burn_in_policy(settings), batch),
             "burn-ins that were requested or whose task has ended",
+        ),
+        Sweeper(
+            "gpu_resets",
+            every,
+            partial(sweep_gpu_resets, context, settings.probe_history_max, batch),
+            "resets of GPUs that were requested or whose task has ended",
         ),
     ]
 

@@ -1,5 +1,6 @@
-"""The hardware of nodes and guests: topologies, health, burn-ins, quarantines of slots, virtual devices, one function per path
-(docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
+"""The hardware of nodes and guests: topologies, health, burn-ins, resets, quarantines of slots, virtual devices.
+
+One function per path (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
 from berth.client.hardware.devices import AllocationDevices
-from berth.client.health import BurnIn, HealthReport, NodeHealth
+from berth.client.health import BurnIn, GpuReset, HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Node, Quarantine
 from berth.client.topologies import NodeTopology
@@ -103,3 +104,16 @@ def request_burn_in(node_id: UUID, *, slot: int | None = None, idempotency_key: 
 def list_burn_ins(node_id: UUID, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[BurnIn]]:
     """The burn-ins of a node that are kept, newest first. Raises `NotFound`."""
     return read_page(f"{NODES}/{node_id}/burn-ins", BurnIn, limit=limit, cursor=cursor)
+
+
+def request_gpu_reset(node_id: UUID, slot_index: int, *, idempotency_key: str | None = None) -> Call[GpuReset]:
+    """Reset the GPU of a slot that is out of service, with those that NVLink connects to it; an open one is the answer.
+
+    Raises `NotFound`, `InvalidState`, `GpusInService`, `GpuResetUnsupported`.
+    """
+    return write("POST", f"{NODES}/{node_id}/slots/{slot_index}/gpu-reset", GpuReset, {}, idempotency_key)
+
+
+def list_gpu_resets(node_id: UUID, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[GpuReset]]:
+    """The resets of a node's GPUs that are kept, newest first. Raises `NotFound`."""
+    return read_page(f"{NODES}/{node_id}/gpu-resets", GpuReset, limit=limit, cursor=cursor)

@@ -66,6 +66,7 @@ ACTIONS: Final = {
     "PUT /api/v1/admin/pools/{pool_id}/attestation": "pool.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/burn-in": "node.burn_in",
+    "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/gpu-reset": "node.gpu_reset",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/return": "node.slot_return",
     "POST /api/v1/admin/repairs": "repair.open",

@@ -16,6 +16,7 @@ from orchestrator.maintenance.rules import Policies, require_no_conflicts, requi
 from orchestrator.maintenance.states import WindowState
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState
 from orchestrator.reservations.resource_names import NamedResources
 from orchestrator.tenants.principals import Actor
 
@@ -97,6 +98,9 @@ async def _close(
 
     async def effect(tx: Transaction) -> Done:
         window = await store.lock_window(tx, window_id, before)
+        resetting = await store.find_reset(tx, window_id)
+        if resetting is not None:
+            raise InvalidState(f"GPU reset {resetting} is open; end the window after it", state="gpu_reset")
         targets = await store.read_planned(tx, window_id)
         planned = await store.find_conflicts(tx, targets, window.starts_at, window.ends_at)
         window = await store.close_window(tx, window, state)

@@ -13,7 +13,7 @@ from orchestrator.nodes.burn_ins.rules import SOURCES
 from orchestrator.nodes.quarantine_documents import quarantine_document
 from orchestrator.nodes.refusals import BurnInRequired
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import burn_ins, nodes, probes
+from orchestrator.nodes.store import burn_ins, gpu_resets, nodes, probes
 from orchestrator.nodes.store import quarantines as store
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
@@ -100,6 +100,11 @@ async def _permission(tx: Transaction, found: store.Quarantine, *, without_burn_
     if standing.testing_until is not None:
         until = rfc3339(standing.testing_until)
         raise InvalidState(f"slot {found.slot_index} is under test until {until} at the latest", state="burn_in")
+    resetting = await gpu_resets.read_open(tx, found.node_id)
+    if resetting is not None and found.slot_index in resetting.slots:
+        raise InvalidState(
+            f"GPU reset {resetting.id} of slot {found.slot_index} is open; return it after its end", state="gpu_reset"
+        )
     is_faulty = found.source in SOURCES or found.last_fault_at is not None
     if standing.passed is None and is_faulty and not without_burn_in:
         raise BurnInRequired.of(found.slot_index, found.source, since, standing.failure)

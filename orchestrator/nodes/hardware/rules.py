@@ -42,6 +42,7 @@ class Happened(StrEnum):
     RETURNED = "returned"
     REPAIR_OPENED = "repair_opened"
     REPAIR_CLOSED = "repair_closed"
+    GPU_RESET = "gpu_reset"
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ hardware_history = Table(
         Text,
         CheckConstraint(
             "happened in ('seen', 'moved', 'missing', 'contested', 'fault_found', 'fault_reported', 'quarantined',"
-            " 'returned', 'repair_opened', 'repair_closed')",
+            " 'returned', 'repair_opened', 'repair_closed', 'gpu_reset')",
             name="hardware_event_is_known",
         ),
         nullable=False,

@@ -1,1 +1,1 @@
-"""Mutants of the fleet: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, probes, faults, hardware."""
+"""Mutants: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, resets, probes, faults, hardware."""

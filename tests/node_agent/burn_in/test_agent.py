@@ -58,7 +58,7 @@ def test_a_node_is_burned_in_and_heartbeats_name_the_feature(play: Play) -> None
         report = report_of(await plane.result_of(await plane.hand_out(plane.body(TaskType.BURN_IN, ORDER))))
         assert {part.name: part.verdict for part in report.parts} == dict.fromkeys(("memory", "disk", "cpu"), "healthy")
         assert (report.driver, report.shared) == ("sandbox", False)
-        assert plane.heartbeats[-1].features == ["burn_in", "console"]
+        assert "burn_in" in plane.heartbeats[-1].features
         assert "burn_in_ended" in agent.log
 
     play(scenario, **SMALL)

@@ -1,0 +1,1 @@
+"""Resets of GPUs: which GPUs are reset together, when they may be, and what proves a reset."""

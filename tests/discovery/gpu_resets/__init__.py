@@ -1,0 +1,1 @@
+"""Resets of GPUs on a recorded machine."""

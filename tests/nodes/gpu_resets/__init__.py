@@ -1,0 +1,1 @@
+"""Resets of GPUs by the control plane."""
