@@ -133,17 +133,19 @@ _CLOSE = "select close_maintenance_claims(:id)"
 _DUE = """
 select id from maintenance_windows where waits_until <= clock_timestamp() order by waits_until, id limit :limit
 """
-# Claims first: of a window that is gone, nothing else would name them.
+# Claims first: of a window that is gone, nothing else would name them. Of a subquery the clock is read once, so that the index
+# ends the scan; an array is looked up by index, where a subquery would be joined with the whole table.
 _RETIRE = """
 with over as (
-    select id from maintenance_windows where ended_at < clock_timestamp() - make_interval(secs => :seconds)
+    select id from maintenance_windows
+    where ended_at < (select clock_timestamp() - make_interval(secs => :seconds))
     order by ended_at, id limit :limit for update skip locked
 ), claims_of as (
-    delete from claims where owner_id in (select id from over) and owner_kind = 'maintenance'
+    delete from claims where owner_id = any (array(select id from over)) and owner_kind = 'maintenance'
 ), units_of as (
-    delete from maintenance_units where window_id in (select id from over)
+    delete from maintenance_units where window_id = any (array(select id from over))
 )
-delete from maintenance_windows where id in (select id from over)
+delete from maintenance_windows where id = any (array(select id from over))
 """
 
 
