@@ -315,7 +315,7 @@ class Agent:
             key_set_serial=self._key_sets.serial,
             key_set_refusal=self._key_sets.refusal,
             agent_run=self._run_id,
-            features=list(FEATURES),
+            features=[*FEATURES, *self._settings.features()],
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
         self._heartbeat_answered_at = answer.server_time

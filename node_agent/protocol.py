@@ -24,6 +24,7 @@ from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_va
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.guests import GuestReport, RestartPolicy
 from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
+from node_agent.wire.networks import NetworkOrder
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -69,9 +70,8 @@ class ProvisionParameters(Wire):
     hostname: str
     faults: dict[str, str] = Field(default_factory=dict)
     # The default is left out: an agent of the version before refuses unknown parameters.
-    restart_policy: RestartPolicy = Field(
-        RestartPolicy.ALWAYS, exclude_if=lambda policy: policy is RestartPolicy.ALWAYS
-    )
+    restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, exclude_if=lambda it: it is RestartPolicy.ALWAYS)
+    network: NetworkOrder | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class ReleaseParameters(Wire):

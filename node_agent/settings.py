@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from node_agent.protocol import WAIT_SECONDS_MAX
+from node_agent.wire.networks import TENANT_NETWORK_FEATURE
 
 
 class Settings(BaseSettings):
@@ -116,8 +118,24 @@ class Settings(BaseSettings):
         description="driver libvirt: QEMU of a guest runs as this user plus the guest's first slot",
     )  # fmt: skip
 
+    libvirt_network: Literal["user", "bridge"] = Field(
+        "user",
+        description="driver libvirt: `user`: each guest alone; `bridge`: guests of a tenant reach each other on this node",
+    )
+    libvirt_closed_networks: list[IPv4Network] = Field(
+        [IPv4Network(one) for one in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")],
+        description="networks (JSON list of CIDR) that guests of tenant networks never reach, besides link-local addresses",
+    )
+    libvirt_egress: bool = Field(
+        False, description="whether guests of tenant networks reach other addresses, with the node's address as source"
+    )
+
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=1, le=65_535, description="its port; default: no such listener")
+
+    def features(self) -> tuple[str, ...]:
+        """What the agent can do by its settings: the control plane orders it of no other agent."""
+        return (TENANT_NETWORK_FEATURE,) if (self.agent_driver, self.libvirt_network) == ("libvirt", "bridge") else ()
 
     def token(self) -> str | None:
         """The enrolment token, from its variable or its file; None when neither is there. Raises OSError."""

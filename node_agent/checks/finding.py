@@ -39,6 +39,8 @@ class Code(StrEnum):
     IOMMU_UNNEEDED = "iommu_unneeded"
     HUGE_PAGES_RESERVED = "huge_pages_reserved"
     OVMF_ABSENT = "ovmf_absent"
+    NETWORK_PROGRAM_MISSING = "network_program_missing"
+    FORWARDING_OFF = "forwarding_off"
 
 
 _WARNINGS = {

@@ -15,6 +15,7 @@ from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.iommu import check_iommu
 from node_agent.checks.kvm_device import check_qemu_users
 from node_agent.checks.memory import check_huge_pages
+from node_agent.checks.networks import check_tenant_networks
 from node_agent.checks.storage import check_direct_io
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.protocol import SLOT_INDEX_MAX
@@ -34,16 +35,19 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     is_number = number.isdecimal() and len(number) < 11
     first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
     libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
-    return [*storage, *probes, libvirt, *check_system(Path("/"), first, lambda: kvm.code is None)]
+    networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"))
+    return [*storage, *probes, libvirt, *check_system(Path("/"), first, lambda: kvm.code is None), *networks]
 
 
-def check_start(state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/")) -> list[Finding]:
+def check_start(
+    state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user"
+) -> list[Finding]:
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
     libvirtd and the accelerator are left to the start of the driver.
     """
     storage = [check_direct_io(state_dir), *_guest_directory(guest_dir)]
-    return [*storage, *check_system(root, user_id_first, kvm_boots)]
+    return [*storage, *check_system(root, user_id_first, kvm_boots), *_networks(root, network)]
 
 
 def check_system(root: Path, user_id_first: int, boots: Callable[[], bool]) -> list[Finding]:
@@ -53,6 +57,10 @@ def check_system(root: Path, user_id_first: int, boots: Callable[[], bool]) -> l
     users = check_qemu_users(tree, root, (user_id_first, user_id_first + SLOT_INDEX_MAX), boots)
     others = [check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree), check_huge_pages(tree)]
     return [*users, *others, check_ovmf(root)]
+
+
+def _networks(root: Path, network: str) -> list[Finding]:
+    return check_tenant_networks(Tree(root, Gaps())) if network == "bridge" else []
 
 
 def report_host() -> int:

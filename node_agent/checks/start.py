@@ -23,8 +23,9 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
     if settings.agent_driver != "libvirt" or settings.guest_dir is None:
         return
     findings = await asyncio.to_thread(
-        check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root
-    )
+        check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root,
+        settings.libvirt_network,
+    )  # fmt: skip
     for finding in findings:
         _log(finding)
     refused = next((finding for finding in findings if not finding.passed), None)

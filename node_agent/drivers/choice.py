@@ -48,11 +48,12 @@ def _libvirt(settings: Settings) -> Driver:
     try:
         # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
         from node_agent.drivers.libvirt.driver import LibvirtDriver
+        from node_agent.drivers.libvirt.network.rules import Policy
         from node_agent.drivers.libvirt.provisioning import LibvirtLimits
     except ImportError as error:
         raise CannotStart(f"the driver libvirt needs the packages of requirements-libvirt.lock: {error}") from error
     try:
-        IPv4Address(settings.agent_advertised_host)
+        host = IPv4Address(settings.agent_advertised_host)
     except ValueError as error:
         raise CannotStart(
             f"the driver libvirt needs an IPv4 address of this node as BERTH_AGENT_ADVERTISED_HOST: {error}"
@@ -69,4 +70,10 @@ def _libvirt(settings: Settings) -> Driver:
         disk_bytes=settings.guest_disk_bytes,
         user_id_first=settings.guest_user_id_first,
     )
-    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits)
+    if settings.libvirt_network == "bridge" and host.is_loopback:
+        raise CannotStart(
+            "BERTH_LIBVIRT_NETWORK=bridge needs an address other than loopback as BERTH_AGENT_ADVERTISED_HOST"
+        )
+    policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress)
+    in_networks = settings.libvirt_network == "bridge"
+    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.domain import NAMESPACE, Owner, channel_path, owner_of
+from node_agent.drivers.libvirt.network.names import tap_name
+from tests.drivers.bridged_harness import network_of
 from tests.libvirt_driver.definitions import ALLOCATION, defined
 
 # docs/reference/fleet/guest-devices.md justifies them; test_devices_of_guests.py compares it with a running guest.
@@ -61,6 +63,20 @@ def test_a_guest_boots_by_uefi_with_variables_of_its_own() -> None:
     assert variables.get("template") == "/variables.fd"
     assert variables.text == f"/guests/allocations/{ALLOCATION}/uefi-vars.fd"
     assert defined().find("os/loader") is None
+
+
+def test_a_guest_of_a_tenant_network_has_a_card_on_the_tap_of_the_agent() -> None:
+    order = network_of(2)
+    domain = defined(network=order)
+    (card,) = domain.iter("interface")
+    target, mac = card.find("target"), card.find("mac")
+    assert target is not None
+    assert mac is not None
+    assert (card.attrib, target.attrib) == ({"type": "ethernet"}, {"dev": tap_name(ALLOCATION), "managed": "no"})
+    assert mac.attrib == {"address": order["mac"]}
+    arguments = [argument.attrib["value"] for argument in domain.iter() if argument.tag.endswith("}arg")]
+    assert not any("netdev" in argument for argument in arguments), "and no user network beside it"
+    assert "i8042=off,sata=off,smbus=off" in arguments
 
 
 def test_the_disk_is_encrypted_and_the_image_stays_roots() -> None:

@@ -16,6 +16,8 @@ pycdlib = pytest.importorskip("pycdlib", reason="the packages of requirements-li
 
 from node_agent.drivers.libvirt.seed import Seed, write_seed  # noqa: E402 - after the skip
 from node_agent.drivers.ssh import new_host_key  # noqa: E402 - after the skip
+from node_agent.wire.networks import NetworkOrder  # noqa: E402 - after the skip
+from tests.drivers.bridged_harness import network_of  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.hardware
 PRIVATE, PUBLIC = new_host_key()
@@ -73,6 +75,36 @@ def test_a_seed_for_an_image_without_cloud_init_holds_no_host_key(tmp_path: Path
     found = files_of(path)
     assert yaml.safe_load(found["vendor-data"]) == {}
     assert yaml.safe_load(found["meta-data"])["public-keys"] == ["ssh-ed25519 AAAA a"]
+
+
+def test_a_guest_of_a_tenant_network_gets_its_address_from_the_seed(tmp_path: Path) -> None:
+    path = tmp_path / "seed.iso"
+    write_seed(path, seed())
+    assert not has_network_config(path), "by default the guest uses DHCP"
+    order = NetworkOrder.model_validate(network_of(2))
+    write_seed(path, seed(network=order))
+    volume, content = pycdlib.PyCdlib(), io.BytesIO()
+    volume.open(str(path))
+    volume.get_file_from_iso_fp(content, rr_path="/network-config")
+    volume.close()
+    assert yaml.safe_load(content.getvalue()) == {
+        "version": 2,
+        "ethernets": {
+            "tenant": {
+                "match": {"macaddress": order.mac}, "dhcp4": False, "dhcp6": False, "accept-ra": False, "link-local": [],
+                "addresses": ["10.67.7.12/24"], "routes": [{"to": "0.0.0.0/0", "via": "10.67.7.1"}],
+            }
+        },
+    }  # fmt: skip
+
+
+def has_network_config(path: Path) -> bool:
+    """Whether the volume has a network configuration."""
+    volume = pycdlib.PyCdlib()
+    volume.open(str(path))
+    names = {child.rock_ridge.name() for child in volume.list_children(rr_path="/") if child.rock_ridge is not None}
+    volume.close()
+    return b"network-config" in names
 
 
 @given(

@@ -13,6 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from node_agent.checks.firmware import Ovmf
+from node_agent.drivers.libvirt.network.names import tap_name
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 
 NAMESPACE = "urn:berth:allocation:1"
@@ -75,7 +76,10 @@ def domain_xml(
     ET.SubElement(devices, "emulator").text = EMULATOR
     _disks(devices, directory, record)
     _ports(devices, directory)
-    _network(domain, record, host)
+    if record.network is None:
+        _user_network(domain, record, host)
+    else:
+        _tenant_network(domain, devices, tap_name(record.allocation_id), record.network.mac)
     return ET.tostring(domain, encoding="unicode")
 
 
@@ -167,7 +171,7 @@ def _ports(devices: ET.Element, directory: GuestDirectory) -> None:
     ET.SubElement(devices, "memballoon", model="none")
 
 
-def _network(domain: ET.Element, record: GuestRecord, host: str) -> None:
+def _user_network(domain: ET.Element, record: GuestRecord, host: str) -> None:
     """A network of this guest alone, which reaches nothing: `restrict`. The host's port leads to the guest's SSH server.
 
     `CHECK_HOST`'s port leads to the port of its readiness, for this host alone.
@@ -175,10 +179,25 @@ def _network(domain: ET.Element, record: GuestRecord, host: str) -> None:
     address = hashlib.sha256(record.allocation_id.bytes).digest()
     mac = "52:54:00:" + ":".join(f"{octet:02x}" for octet in address[:3])
     check = f",hostfwd=tcp:{CHECK_HOST}:{record.check_port}-:{record.readiness_port}" if record.check_port else ""
-    options = ET.SubElement(domain, f"{{{_QEMU}}}commandline")
-    for argument in (
+    _arguments(
+        domain,
         "-netdev", f"user,id=net0,restrict={RESTRICT},hostfwd=tcp:{host}:{record.port}-:22{check}",
         "-device", f"virtio-net-pci,netdev=net0,mac={mac},bus=pcie.0,addr=0x1e,romfile=,disable-legacy=on",
-        "-machine", MACHINE_PARTS_OFF,
-    ):  # fmt: skip
+    )  # fmt: skip
+
+
+def _tenant_network(domain: ET.Element, devices: ET.Element, tap: str, mac: str) -> None:
+    """A card on the tap that the agent has made: libvirt neither makes nor removes it, so its rules hold before the start."""
+    card = ET.SubElement(devices, "interface", type="ethernet")
+    ET.SubElement(card, "mac", address=mac)
+    ET.SubElement(card, "target", dev=tap, managed="no")
+    ET.SubElement(card, "model", type="virtio-non-transitional")
+    ET.SubElement(card, "rom", enabled="no")
+    ET.SubElement(card, "address", type="pci", domain="0x0000", bus="0x00", slot="0x1e", function="0x0")
+    _arguments(domain)
+
+
+def _arguments(domain: ET.Element, *more: str) -> None:
+    options = ET.SubElement(domain, f"{{{_QEMU}}}commandline")
+    for argument in (*more, "-machine", MACHINE_PARTS_OFF):
         ET.SubElement(options, f"{{{_QEMU}}}arg", value=argument)

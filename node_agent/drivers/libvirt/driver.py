@@ -35,6 +35,8 @@ from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.libvirt.disks import end_strays
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
+from node_agent.drivers.libvirt.network.networks import TenantNetworks
+from node_agent.drivers.libvirt.network.rules import Policy
 from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
@@ -60,8 +62,8 @@ class LibvirtDriver:
     name = "libvirt"
     verbs = frozenset(Verb)
 
-    def __init__(self, directory: Path, uri: str, limits: LibvirtLimits) -> None:
-        """Make the directories. Raises OSError."""
+    def __init__(self, directory: Path, uri: str, limits: LibvirtLimits, policy: Policy | None = None) -> None:
+        """Make the directories. `policy`: that of tenant networks; None: every guest has a network of its own. Raises OSError."""
         allocations, images, leases = (directory / name for name in ("allocations", "images", "leases"))
         make_private_directory(leases)
         # QEMU's users open the files of their guest by name, and can list nothing.
@@ -74,6 +76,8 @@ class LibvirtDriver:
         self._node = Node(
             limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases
         )  # fmt: skip
+        if policy is not None:
+            self._node.networks = TenantNetworks(policy, self._node.guests_in_networks)
         self._under_way = UnderWay()
 
     async def start(self) -> None:
@@ -84,8 +88,17 @@ class LibvirtDriver:
             await self._hypervisor.owners()
         except OSError as error:
             raise CannotStart(f"libvirt cannot be reached: {error}; is libvirtd started?") from error
+        await self._start_networks()
         self._node.accelerator = "kvm" if await in_thread(kvm_boots) else "qemu"
         log.info("hypervisor", accelerator=self._node.accelerator)
+
+    async def _start_networks(self) -> None:
+        if self._node.networks is not None:
+            await self._node.networks.start()
+        elif left := self._node.guests_in_networks():
+            raise CannotStart(
+                f"{len(left)} guests of this node have tenant networks; set BERTH_LIBVIRT_NETWORK=bridge until they are released"
+            )
 
     async def resume(self) -> list[UUID]:
         """Adopt guests that run, and start those again that should run."""
@@ -127,7 +140,11 @@ class LibvirtDriver:
         return True
 
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
-        """Lease, image, disk, seed, boot, ready message, SSH."""
+        """Lease, image, disk, seed, boot, ready message, SSH. Raises DriverFailure for a network that this agent has not."""
+        if order.parameters.network is not None and self._node.networks is None:
+            raise DriverFailure(
+                FailureCode.TASK_REFUSED, "the task names a tenant network; set BERTH_LIBVIRT_NETWORK=bridge"
+            )
         up = Provisioning(self._node, order)
         return Plan((up.lease(), *up.guest()), up.result, self._under_way.scope(order.allocation_id))
 
@@ -174,13 +191,15 @@ class LibvirtDriver:
         )
 
     async def tend_leases(self) -> list[int]:
-        """See `Leases.tend`; in use is what has a directory, a domain, or a task under way. Raises OSError."""
+        """See `Leases.tend`; in use is what has a directory, domain or task under way. Tends networks. Raises OSError."""
         domains = {owner.allocation_id for owner in await self._hypervisor.owners()}
 
         def in_use(allocation_id: UUID) -> bool:
             there = self._node.directory(allocation_id).exists() or allocation_id in domains
             return there or allocation_id in self._under_way
 
+        if self._node.networks is not None:
+            await self._node.networks.tend()
         cleared = self._leases.tend(in_use)
         for slot, lease in cleared.items():
             log.warning("lease_cleared", slot=slot, allocation_id=str(lease.allocation_id) if lease else None)
@@ -229,6 +248,8 @@ class LibvirtDriver:
                 log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
             elif isinstance(problem, BaseException):
                 raise problem
+        if self._node.networks is not None:
+            self._node.networks.close()
 
     @staticmethod
     def _starts_again(directory: GuestDirectory) -> bool:

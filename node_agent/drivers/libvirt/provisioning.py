@@ -20,6 +20,8 @@ from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
+from node_agent.drivers.libvirt.network.networks import TenantNetworks
+from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.drivers.libvirt.ports import free_port
 from node_agent.drivers.libvirt.readiness import await_message, await_port, await_ssh
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
@@ -61,6 +63,8 @@ class Node:
     remove: Callable[[UUID], Awaitable[None]]
     tend: Callable[[], Awaitable[list[int]]]
     accelerator: Literal["kvm", "qemu"] = "qemu"
+    networks: TenantNetworks | None = None
+    """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
 
     def directory(self, allocation_id: UUID) -> GuestDirectory:
         """The directory of an allocation."""
@@ -72,9 +76,21 @@ class Node:
 
     def free_port(self, host: str, *others: int) -> int:
         """A port of this node's address `host` that neither a guest nor `others` have. Raises OSError."""
+        return free_port(host, self.limits.ssh_port_first, self.limits.ssh_port_last, {*others, *self._ports()})
+
+    def require_free(self, port: int) -> None:
+        """Raise OSError if another guest has this port."""
+        if port in self._ports():
+            raise OSError(f"port {port} of this node leads to another guest; the ranges of ports overlap")
+
+    def guests_in_networks(self) -> list[Guest]:
+        """Every guest whose record names a tenant network. Raises OSError."""
+        records = [directory.load() for directory in self.directories()]
+        return [Guest(one.allocation_id, one.network) for one in records if one is not None and one.network is not None]
+
+    def _ports(self) -> set[int | None]:
         records = [record for directory in self.directories() if (record := directory.load()) is not None]
-        taken = {*others, *(record.port for record in records), *(record.check_port for record in records)}
-        return free_port(host, self.limits.ssh_port_first, self.limits.ssh_port_last, taken)
+        return {*(record.port for record in records), *(record.check_port for record in records)}
 
 
 class Boot:
@@ -117,6 +133,7 @@ class Boot:
                     return "it runs"
                 await node.hypervisor.destroy(allocation_id)
             self._is_ready = False
+            await self._bring_into_network(record)
             user_id = node.limits.user_id_first + min(record.slots)
             ovmf = self._ovmf(record)
             xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host, ovmf)
@@ -135,14 +152,20 @@ class Boot:
             raise FileNotFoundError("OVMF is not installed, and the guest boots by UEFI")
         return found
 
+    async def _bring_into_network(self, record: GuestRecord) -> None:
+        """Its network's rules hold before the guest starts. Raises OSError."""
+        if record.network is not None:
+            if self._node.networks is None:
+                raise OSError("the guest has a tenant network, and this agent has BERTH_LIBVIRT_NETWORK=user")
+            await self._node.networks.bring_in(Guest(record.allocation_id, record.network))
+
     async def _ready(self, _progress: Progress) -> str:
         record = self._record()
         if record.readiness is Readiness.SSH:
             return "its SSH server shows it"
         if record.readiness is Readiness.TCP_PORT:
-            assert record.check_port is not None
             try:
-                await await_port(CHECK_HOST, record.check_port, self._node.limits.readiness_seconds)
+                await await_port(*_checked(record), self._node.limits.readiness_seconds)
             except NotReady as problem:
                 raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest's port", problem) from problem
             return f"port {record.readiness_port} of the guest accepts connections"
@@ -192,6 +215,15 @@ class Boot:
         if record is None:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, "the guest's record is not there")
         return record
+
+
+def _checked(record: GuestRecord) -> tuple[str, int]:
+    """Where this host reaches the port of the guest's readiness."""
+    if record.network is not None:
+        assert record.readiness_port is not None
+        return str(record.network.address), record.readiness_port
+    assert record.check_port is not None
+    return CHECK_HOST, record.check_port
 
 
 class Provisioning:
@@ -291,7 +323,7 @@ class Provisioning:
         nonce = uuid.uuid4().hex
         seed = Seed(
             instance_id=str(record.allocation_id), hostname=parameters.hostname, user=parameters.image.login_user,
-            ssh_public_keys=parameters.ssh_public_keys, nonce=nonce, user_data=parameters.user_data,
+            ssh_public_keys=parameters.ssh_public_keys, nonce=nonce, user_data=parameters.user_data, network=record.network,
             host_key_private=None if private is None else private.decode(), host_key_public=public,
         )  # fmt: skip
         try:
@@ -312,8 +344,15 @@ class Provisioning:
             raise DriverFailure(FailureCode.IMAGE_DOES_NOT_FIT, f"image {image.name}: {problem}")
 
     def _ports(self, image: ImageParameters) -> tuple[int, int | None]:
-        """The ports of the host that lead to the guest's SSH server, and to the port of its readiness."""
+        """The ports of the host that lead to the guest's SSH server, and to the port of its readiness.
+
+        In a tenant network the first is the order's, and the second is none: the host reaches the guest's own port.
+        """
+        network = self._order.parameters.network
         try:
+            if network is not None:
+                self._node.require_free(network.ssh_port)
+                return network.ssh_port, None
             port = self._node.free_port(self._node.limits.host)
             waits = image.readiness is Readiness.TCP_PORT
             return port, self._node.free_port(CHECK_HOST, port) if waits else None
@@ -330,7 +369,7 @@ class Provisioning:
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
             login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
-            readiness_port=image.readiness_port, check_port=check_port,
+            readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network,
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

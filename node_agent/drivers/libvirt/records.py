@@ -16,6 +16,7 @@ from pathlib import Path
 
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
 from node_agent.wire.images import Firmware, Readiness
+from node_agent.wire.networks import NetworkOrder
 
 
 class GuestRecord(AllocationRecord):
@@ -35,6 +36,8 @@ class GuestRecord(AllocationRecord):
     readiness_port: int | None = None
     check_port: int | None = None
     """The host's port that leads to `readiness_port`, from this host alone."""
+    network: NetworkOrder | None = None
+    """Its tenant network; None: QEMU's user network, which reaches nothing."""
 
 
 class GuestDirectory(RecordDirectory[GuestRecord]):

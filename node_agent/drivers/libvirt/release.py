@@ -61,6 +61,9 @@ class GuestRemoval(Removal):
         ended = await self.end()
         self._evidence.setdefault("guest", ended)
         await self._node.hypervisor.remove(self._allocation_id)
+        if self._node.networks is not None:
+            removed = await self._node.networks.take_out(self._allocation_id)
+            self._evidence.setdefault("network", {"removed": removed})
         return "killed" if self._hard_stopped else "stopped"
 
     async def _wipe(self) -> str:

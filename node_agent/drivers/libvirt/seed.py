@@ -16,6 +16,7 @@ from pathlib import Path
 import pycdlib
 
 from node_agent.drivers.libvirt.domain import CHANNEL
+from node_agent.wire.networks import NetworkOrder
 
 LABEL = "cidata"
 BOUNDARY = "berth-vendor-data"
@@ -45,6 +46,7 @@ class Seed:
     host_key_public: str
     nonce: str
     user_data: str | None
+    network: NetworkOrder | None = None
 
 
 def write_seed(path: Path, seed: Seed) -> None:
@@ -54,6 +56,8 @@ def write_seed(path: Path, seed: Seed) -> None:
         "user-data": seed.user_data or "#cloud-config\n{}\n",
         "vendor-data": _vendor_data(seed),
     }
+    if seed.network is not None:
+        files["network-config"] = _network_config(seed.network)
     volume = pycdlib.PyCdlib()
     volume.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL)
     content = io.BytesIO()
@@ -75,6 +79,16 @@ def _meta_data(seed: Seed) -> str:
     keys = "".join(f"- {_quoted(key)}\n" for key in seed.ssh_public_keys)
     names = f"instance-id: {seed.instance_id}\nlocal-hostname: {_quoted(seed.hostname)}\nberth-nonce: {seed.nonce}\n"
     return f"{names}public-keys:\n{keys}"
+
+
+def _network_config(network: NetworkOrder) -> str:
+    """Version 2 of cloud-init's network configuration: the leased address, and nothing by DHCP or IPv6."""
+    return (
+        f"version: 2\nethernets:\n  tenant:\n    match: {{macaddress: {_quoted(network.mac)}}}\n"
+        f"    dhcp4: false\n    dhcp6: false\n    accept-ra: false\n    link-local: []\n"
+        f"    addresses: [{_quoted(f'{network.address}/{network.subnet.prefixlen}')}]\n"
+        f"    routes:\n    - {{to: 0.0.0.0/0, via: {_quoted(str(network.gateway))}}}\n"
+    )
 
 
 def _vendor_data(seed: Seed) -> str:

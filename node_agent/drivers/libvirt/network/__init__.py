@@ -1,0 +1,8 @@
+"""Tenant networks on one node: a bridge for each network, a tap for each guest, and rules that keep tenants apart.
+
+names     interface names
+rules     nftables: what is dropped, accepted, translated; text only
+programs  `ip`, `nft` and `conntrack`
+links     bridges and taps
+networks  the whole: brings guests in, takes them out, repairs
+"""

@@ -1,0 +1,109 @@
+"""Bridges and taps. Every call leads to the same state however often it runs. Raises NetworkError, an OSError."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX
+from node_agent.drivers.libvirt.network.programs import NetworkError, call
+from node_agent.drivers.libvirt.network.rules import Guest
+from node_agent.wire.networks import NetworkOrder
+
+
+@dataclass(frozen=True)
+class Link:
+    """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to."""
+
+    name: str
+    alias: str
+    bridge: str | None
+    is_up: bool
+    addresses: tuple[str, ...]
+
+
+def links() -> dict[str, Link]:
+    """Bridges and taps of tenant networks, by name."""
+    # Without -details no alias is shown.
+    said = json.loads(call("ip", "-json", "-details", "address", "show") or "[]")
+    return {
+        one["ifname"]: Link(
+            one["ifname"],
+            one.get("ifalias", ""),
+            one.get("master"),
+            "UP" in one["flags"],
+            tuple(f"{of['local']}/{of['prefixlen']}" for of in one.get("addr_info", []) if of.get("family") == "inet"),
+        )
+        for one in said
+        if one.get("ifname", "").startswith((BRIDGE_PREFIX, TAP_PREFIX))
+    }
+
+
+def make_bridge(name: str, order: NetworkOrder, there: dict[str, Link]) -> None:
+    """The bridge is up and has the gateway's address and no other."""
+    mac = bridge_mac(order.vni)
+    if name not in there:
+        call(
+            "ip", "link", "add", "name", name, "address", mac, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"
+        )
+    gateway = gateway_address(order)
+    if name not in there or there[name].addresses != (gateway,):
+        call("ip", "-4", "address", "flush", "dev", name)
+        call("ip", "address", "add", gateway, "dev", name)
+    # No IPv6 address of the node in a tenant's network.
+    call("ip", "link", "set", "dev", name, "address", mac, *_no_ipv6_address())
+    call("ip", "link", "set", "dev", name, "up")
+
+
+def make_tap(guest: Guest, there: dict[str, Link]) -> None:
+    """The guest's tap is up and a port of its bridge. Only processes with CAP_NET_ADMIN, as libvirtd, can attach to it."""
+    link = there.get(guest.tap)
+    if link is None:
+        # Without an owner every user could attach.
+        call("ip", "tuntap", "add", "dev", guest.tap, "mode", "tap", "user", "0")
+    elif link.alias not in ("", str(guest.allocation_id)):
+        raise NetworkError(f"the interface {guest.tap} belongs to allocation {link.alias}")
+    if link is None or link.alias == "":
+        call("ip", "link", "set", "dev", guest.tap, "alias", str(guest.allocation_id), *_no_ipv6_address())
+    if link is None or link.bridge != guest.bridge:
+        call("ip", "link", "set", "dev", guest.tap, "master", guest.bridge)
+    call("ip", "link", "set", "dev", guest.tap, "up")
+
+
+def remove_link(name: str) -> None:
+    """The interface is gone."""
+    if name in links():
+        call("ip", "link", "delete", "dev", name)
+
+
+def is_complete(guest: Guest, there: dict[str, Link]) -> bool:
+    """Whether the guest's tap is a port of its bridge, both are up, and the bridge has the gateway's address alone."""
+    tap, bridge = there.get(guest.tap), there.get(guest.bridge)
+    if tap is None or bridge is None or not (tap.is_up and bridge.is_up):
+        return False
+    owner = str(guest.allocation_id)
+    return (tap.bridge, tap.alias, bridge.addresses) == (guest.bridge, owner, (gateway_address(guest.order),))
+
+
+def gateway_address(order: NetworkOrder) -> str:
+    """The address of a network's bridge, with its prefix."""
+    return f"{order.gateway}/{order.subnet.prefixlen}"
+
+
+def owner_of(link: Link) -> UUID | None:
+    """The allocation of a tap; None if its alias names none."""
+    try:
+        return UUID(link.alias)
+    except ValueError:
+        return None
+
+
+def bridge_mac(vni: int) -> str:
+    """The MAC address of a network's gateway: the same on each node, locally administered."""
+    return f"02:62:72:{vni >> 16:02x}:{vni >> 8 & 255:02x}:{vni & 255:02x}"
+
+
+def _no_ipv6_address() -> tuple[str, ...]:
+    return ("addrgenmode", "none") if Path("/proc/sys/net/ipv6").exists() else ()

@@ -1,0 +1,23 @@
+"""Names of the interfaces of tenant networks. The rules match them by prefix, so they hold before an interface exists."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+from uuid import UUID
+
+BRIDGE_PREFIX: Final = "berthb"
+TAP_PREFIX: Final = "bertht"
+INTERFACE_NAME_MAX: Final = 15
+"""Characters of a name (IFNAMSIZ without its terminator). libvirt takes over names that begin with `vnet`."""
+
+
+def bridge_name(vni: int) -> str:
+    """The bridge of a network; a VNI has at most eight digits."""
+    return f"{BRIDGE_PREFIX}{vni}"
+
+
+def tap_name(allocation_id: UUID) -> str:
+    """The tap of a guest; which allocation a tap belongs to is in its alias."""
+    digest = hashlib.sha256(allocation_id.bytes).hexdigest()
+    return f"{TAP_PREFIX}{digest}"[:INTERFACE_NAME_MAX]

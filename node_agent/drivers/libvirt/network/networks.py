@@ -1,0 +1,156 @@
+"""The tenant networks of one node: guests are brought in before they start and taken out before their slots are free.
+
+What should be is in the records of the guests; what is, in the kernel. An agent that starts makes the second equal the first.
+The rules are replaced as a whole then, and when they differ from what the agent left, for example after `nft flush ruleset`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+import structlog
+
+from node_agent.drivers.libvirt.network.links import (
+    Link,
+    is_complete,
+    links,
+    make_bridge,
+    make_tap,
+    owner_of,
+    remove_link,
+)
+from node_agent.drivers.libvirt.network.names import tap_name
+from node_agent.drivers.libvirt.network.programs import NetworkError, apply_rules, forget_connections, listed_rules
+from node_agent.drivers.libvirt.network.rules import TABLES, Guest, Policy, addition, removal, replacement
+from node_agent.drivers.threads import in_thread
+from node_agent.problems import CannotStart
+
+log = structlog.get_logger("node_agent.network")
+
+# Abstract sockets belong to the network namespace, as interfaces and rules do, and end with their process.
+_OWNER = "\0berth-tenant-networks"
+
+
+class TenantNetworks:
+    """Bridges, taps and rules of this network namespace. `guests` returns those that should be there, by their records."""
+
+    def __init__(self, policy: Policy, guests: Callable[[], list[Guest]]) -> None:
+        self._policy = policy
+        self._guests = guests
+        self._lock = asyncio.Lock()
+        self._left: str | None = None
+        self._owner: socket.socket | None = None
+
+    async def start(self) -> None:
+        """Make everything as the records say and remove what no record names. Raises CannotStart."""
+        if self._owner is None:
+            owner = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                owner.bind(_OWNER)
+            except OSError as error:
+                owner.close()
+                raise CannotStart("another agent has the tenant networks of this host") from error
+            self._owner = owner
+        try:
+            async with self._lock:
+                await in_thread(self._rebuild)
+        except OSError as error:
+            raise CannotStart(f"tenant networks cannot be made: {error}; see `python -m node_agent --check`") from error
+
+    def close(self) -> None:
+        """Let another agent of this host have the networks; they stay as they are."""
+        if self._owner is not None:
+            self._owner.close()
+            self._owner = None
+
+    async def bring_in(self, guest: Guest) -> None:
+        """Bridge, rules and tap of the guest are there. Repeating it changes nothing. Raises OSError."""
+        async with self._lock:
+            await in_thread(partial(self._bring_in, guest))
+
+    async def take_out(self, allocation_id: UUID) -> list[str]:
+        """Remove tap, rules and tracked connections of the allocation, and the bridge with its last guest.
+
+        Returns what was removed, for people. Nothing is there afterwards, and repeating it changes nothing. Raises OSError.
+        """
+        async with self._lock:
+            return await in_thread(partial(self._take_out, allocation_id))
+
+    async def tend(self) -> bool:
+        """Restore rules and interfaces that something else has changed; whether it had. Raises OSError."""
+        async with self._lock:
+            return await in_thread(self._tend)
+
+    def _bring_in(self, guest: Guest) -> None:
+        if self._left is None or listed_rules(TABLES) != self._left:
+            self._replace(self._guests())
+        make_bridge(guest.bridge, guest.order, links())
+        try:
+            apply_rules(addition(self._policy, guest))
+        except NetworkError as error:
+            # An element of a guest without a readable record is in the way.
+            log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
+            self._replace(self._guests())
+        make_tap(guest, links())
+        self._left = listed_rules(TABLES)
+
+    def _take_out(self, allocation_id: UUID) -> list[str]:
+        others = [guest for guest in self._guests() if guest.allocation_id != allocation_id]
+        own = next((guest for guest in self._guests() if guest.allocation_id == allocation_id), None)
+        tap, there = tap_name(allocation_id), links()
+        removed = []
+        if tap in there and owner_of(there[tap]) in (allocation_id, None):
+            remove_link(tap)
+            removed.append(tap)
+        listed = listed_rules(TABLES)
+        if listed is None or f'"{tap}"' in listed:
+            self._remove_rules(own, others, listed)
+            removed.append("rules")
+        if own is not None:
+            # After the tap: nothing can begin a connection any more.
+            forget_connections(str(own.order.address))
+            if own.bridge in there and own.bridge not in {guest.bridge for guest in others}:
+                remove_link(own.bridge)
+                removed.append(own.bridge)
+        return removed
+
+    def _remove_rules(self, own: Guest | None, others: list[Guest], listed: str | None) -> None:
+        try:
+            if own is not None and listed == self._left:
+                apply_rules(removal(self._policy, own, others))
+                self._left = listed_rules(TABLES)
+                return
+        except NetworkError as error:
+            log.warning("rules_replaced", allocation_id=str(own and own.allocation_id), why=str(error))
+        self._replace(others)
+
+    def _tend(self) -> bool:
+        guests, there = self._guests(), links()
+        whole = self._left is not None and listed_rules(TABLES) == self._left and _complete(guests, there)
+        if not whole:
+            self._rebuild()
+            log.warning("tenant_networks_restored", guests=len(guests))
+        return not whole
+
+    def _rebuild(self) -> None:
+        guests = self._guests()
+        self._replace(guests)
+        for name in sorted(set(links()) - {guest.tap for guest in guests} - {guest.bridge for guest in guests}):
+            remove_link(name)
+            log.warning("stray_interface_removed", interface=name)
+        for guest in guests:
+            make_bridge(guest.bridge, guest.order, links())
+            make_tap(guest, links())
+
+    def _replace(self, guests: list[Guest]) -> None:
+        apply_rules(replacement(self._policy, guests))
+        self._left = listed_rules(TABLES)
+
+
+def _complete(guests: list[Guest], there: dict[str, Link]) -> bool:
+    wanted = {guest.tap for guest in guests} | {guest.bridge for guest in guests}
+    return wanted == set(there) and all(is_complete(guest, there) for guest in guests)

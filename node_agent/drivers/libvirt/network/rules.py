@@ -1,0 +1,185 @@
+"""The nftables rules of tenant networks, as text for `nft -f -`. Each text is one transaction.
+
+Rules name interfaces by prefix and guests by sets: a tap whose guest is in no set can send nothing, and a guest is added or
+removed by elements alone. Table `bridge berth` checks each frame that a guest sends: its MAC address, IPv4 address and ARP
+are its own, and everything else is dropped, IPv6 and VLAN tags included. The node asks
+for a guest from any of its addresses, so only requests are bound to the networks. Table `inet berth` is between networks,
+node and the rest. A chain of another table can still drop what these accept, and accepts nothing that these drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from uuid import UUID
+
+from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, bridge_name, tap_name
+from node_agent.wire.networks import NetworkOrder
+
+TABLES = ("bridge berth", "inet berth")
+ALWAYS_CLOSED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+"""Addresses of no host, this host, link-local ones with the metadata address of clouds, multicast and reserved ones."""
+
+_BRIDGE = f"""
+table bridge berth {{
+  set addresses {{ type ifname . ether_addr . ipv4_addr; {{addresses}}}}
+  set cards {{ type ifname . ether_addr; {{cards}}}}
+  set subnets {{ type ipv4_addr; flags interval; {{subnets}}}}
+  chain prerouting {{
+    type filter hook prerouting priority -300; policy accept;
+    iifname != "{TAP_PREFIX}*" accept
+    ether type vlan counter drop comment "vlan"
+    iifname . ether saddr != @cards counter drop comment "mac"
+    arp operation request arp daddr ip != @subnets counter drop comment "arp of other networks"
+    ether type arp iifname . arp saddr ether . arp saddr ip @addresses accept
+    ether type arp counter drop comment "arp"
+    ether type ip udp sport 67 counter drop comment "dhcp server"
+    ether type ip iifname . ether saddr . ip saddr @addresses accept
+    ether type ip counter drop comment "ipv4"
+    counter drop comment "other protocols"
+  }}
+}}
+"""
+_INET = f"""
+table inet berth {{
+  set closed {{ type ipv4_addr; flags interval; auto-merge; {{closed}}}}
+  set guests {{ type ipv4_addr; {{guests}}}}
+  set bridges {{ type ifname . ifname; {{bridges}}}}
+  map published {{ type ipv4_addr . inet_service : ipv4_addr . inet_service; {{published}}}}
+  chain published_outside {{
+    type nat hook prerouting priority -100; policy accept;
+    iifname "{BRIDGE_PREFIX}*" accept
+    dnat ip to ip daddr . tcp dport map @published
+  }}
+  chain published_inside {{
+    type nat hook output priority -100; policy accept;
+    dnat ip to ip daddr . tcp dport map @published
+  }}
+  chain forward {{
+    type filter hook forward priority 0; policy accept;
+    iifname . oifname @bridges accept comment "br_netfilter: within a network"
+    iifname "{BRIDGE_PREFIX}*" jump from_guest
+    oifname "{BRIDGE_PREFIX}*" jump to_guest
+  }}
+  chain from_guest {{
+    oifname "{BRIDGE_PREFIX}*" counter drop comment "other network"
+    ct state established,related accept
+    ip saddr != @guests counter drop comment "no guest"
+    ip daddr @closed counter drop comment "closed"
+    {{outbound}}
+  }}
+  chain to_guest {{
+    ct state established,related accept
+    ct status dnat accept
+    counter drop comment "not published"
+  }}
+  chain input {{
+    type filter hook input priority 0; policy accept;
+    iifname "{BRIDGE_PREFIX}*" jump to_node
+  }}
+  chain to_node {{
+    ct state established,related accept
+    icmp type echo-request limit rate 20/second accept
+    counter drop comment "node"
+  }}
+  chain outbound {{
+    type nat hook postrouting priority 100; policy accept;
+    {{masquerade}}
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What holds for every guest of the node. `host` is the address of published ports, `closed` what no guest reaches.
+
+    `egress`: whether guests reach what is neither closed nor another network, with the node's address as source.
+    """
+
+    host: IPv4Address
+    closed: tuple[IPv4Network, ...]
+    egress: bool
+
+
+@dataclass(frozen=True)
+class Guest:
+    """One guest in its network."""
+
+    allocation_id: UUID
+    order: NetworkOrder
+
+    @property
+    def tap(self) -> str:
+        """The name of its tap."""
+        return tap_name(self.allocation_id)
+
+    @property
+    def bridge(self) -> str:
+        """The name of its network's bridge."""
+        return bridge_name(self.order.vni)
+
+
+def replacement(policy: Policy, guests: Iterable[Guest]) -> str:
+    """Both tables as they should be, in place of what is there. Connections go on."""
+    elements = _elements(policy, guests)
+    filled = {name: f"elements = {{ {', '.join(found)} }}; " if found else "" for name, found in elements.items()}
+    closed = ", ".join(map(str, sorted({*ALWAYS_CLOSED, *policy.closed})))
+    bridge = _filled(_BRIDGE, filled)
+    inet = _filled(
+        _INET,
+        {
+            **filled,
+            "closed": f"elements = {{ {closed} }}; ",
+            "outbound": "accept" if policy.egress else 'counter drop comment "outbound"',
+            "masquerade": f'ip saddr @guests oifname != "{BRIDGE_PREFIX}*" masquerade' if policy.egress else "",
+        },
+    )
+    fresh = "".join(f"table {table}\ndelete table {table}\n" for table in TABLES)
+    return fresh + bridge + inet
+
+
+def addition(policy: Policy, guest: Guest) -> str:
+    """The elements of one guest. Repeating it changes nothing."""
+    return _changed("add", _elements(policy, [guest]))
+
+
+def removal(policy: Policy, guest: Guest, left: Iterable[Guest]) -> str:
+    """Take one guest out; what it shares with those that are `left` stays. The elements must be there."""
+    shared = _elements(policy, left)
+    own = _elements(policy, [guest])
+    return _changed("delete", {name: [one for one in found if one not in shared[name]] for name, found in own.items()})
+
+
+def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {
+        name: [] for name in ("cards", "addresses", "subnets", "guests", "bridges", "published")
+    }
+    for guest in guests:
+        order = guest.order
+        found["cards"].append(f'"{guest.tap}" . {order.mac}')
+        found["addresses"].append(f'"{guest.tap}" . {order.mac} . {order.address}')
+        found["guests"].append(str(order.address))
+        found["published"] += [
+            f"{policy.host} . {item.port} : {order.address} . {item.guest_port}" for item in order.published
+        ]
+        for name, shared in (("subnets", str(order.subnet)), ("bridges", f'"{guest.bridge}" . "{guest.bridge}"')):
+            if shared not in found[name]:
+                found[name].append(shared)
+    return found
+
+
+def _changed(verb: str, elements: dict[str, list[str]]) -> str:
+    tables = {"cards": "bridge", "addresses": "bridge", "subnets": "bridge"}
+    return "".join(
+        f"{verb} element {tables.get(name, 'inet')} berth {name} {{ {', '.join(found)} }}\n"
+        for name, found in elements.items()
+        if found
+    )
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

@@ -1,0 +1,145 @@
+"""Real guests of two tenants on one node: what each reaches, and one that uses another address than its own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node_agent.drivers.contract import Driver, GuestState, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.performing import Unheard, perform
+from node_agent.protocol import Connection, ProvisionParameters, ReleaseParameters
+from node_agent.settings import Settings
+from node_agent.wire.networks import NetworkOrder
+from tests.drivers.bridged_harness import HOST, BridgedHarness, network_of, own_host
+from tests.drivers.in_process import Node, play
+from tests.libvirt_driver.test_live_guests import listening
+
+pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
+
+STRANGE = IPv4Address("10.67.7.99")
+
+
+class Patient(BridgedHarness):
+    """Guests that boot at once, by emulation, on a loaded machine."""
+
+    def driver(self, settings: Settings) -> Driver:
+        driver = super().driver(settings)
+        node: Any = driver._node  # type: ignore[attr-defined]
+        node.limits = replace(node.limits, readiness_seconds=240.0)
+        return driver
+
+
+@pytest.fixture
+def harness() -> Iterator[BridgedHarness]:
+    made = Patient()
+    if (reason := made.unavailable()) is not None:
+        pytest.skip(f"no guest can run: {reason}")
+    with own_host():
+        yield made
+
+
+def order(node: Node, slot: int, vni: int) -> ProvisionOrder:
+    """A guest of a tenant's network."""
+    parameters = node.tenant.provision([slot], network=network_of(slot, vni))
+    return ProvisionOrder(uuid.uuid4(), 7, ProvisionParameters.model_validate(parameters))
+
+
+def dropped(comment: str) -> int:
+    """How many frames a rule has dropped."""
+    rules = subprocess.run(
+        ["nft", "list", "table", "bridge", "berth"], capture_output=True, text=True, check=True
+    ).stdout
+    (rule,) = [line for line in rules.splitlines() if line.endswith(f'comment "{comment}"')]
+    return int(rule.split("packets ")[1].split()[0])
+
+
+async def reaches(node: Node, guest: Connection, address: str, port: int) -> bool:
+    """Whether a program in the guest gets a connection."""
+    command = f"nc -w 4 {address} {port} </dev/null >/dev/null 2>&1 && echo reached || echo refused"
+    said = await node.tenant.run(guest, command)  # type: ignore[attr-defined]
+    return bool(said.strip() == "reached")
+
+
+def test_guests_reach_their_tenants_guests_and_nothing_else(harness: BridgedHarness, tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        orders = [order(node, slot, vni) for slot, vni in ((0, 7), (1, 7), (2, 8))]
+        ups = await asyncio.gather(*(perform(node.driver.provision(one), Unheard()) for one in orders))
+        a1, a2, b1 = (up.connection for up in ups)
+        assert [up.host for up in (a1, a2, b1)] == [HOST] * 3
+        with listening() as port:
+            tries: dict[str, tuple[Connection, str, int]] = {
+                "same tenant": (a1, "10.67.7.11", 22),
+                "other tenant": (a1, "10.67.8.12", 22),
+                "other way": (b1, "10.67.7.11", 22),
+                "node at the gateway": (a1, "10.67.7.1", port),
+                "node": (a1, HOST, port),
+            }
+
+            async def seen() -> dict[str, bool]:
+                return dict(
+                    zip(tries, await asyncio.gather(*(reaches(node, *it) for it in tries.values())), strict=True)
+                )
+
+            assert await seen() == {name: name == "same tenant" for name in tries}
+            tracked = subprocess.run(["conntrack", "-L", "-d", HOST], capture_output=True, text=True, check=True).stdout
+            assert "dport=31700" in tracked
+            # The controls. Port 22 of the guests is no longer published, so the node logs in at their addresses.
+            subprocess.run(["nft", "flush", "ruleset"], check=True)
+            a1, b1 = (
+                Connection(**{**dict(up), "host": ip, "port": 22})
+                for up, ip in ((a1, "10.67.7.10"), (b1, "10.67.8.12"))
+            )
+            for name, (_client, address, to) in tries.items():
+                tries[name] = (b1 if name == "other way" else a1, address, to)
+            assert await seen() == dict.fromkeys(tries, True)
+        await node.driver.tend_leases()
+        assert await node.state(orders[0]) is GuestState.RUNNING
+        proof = await perform(node.driver.release(release(orders[0])), Unheard())
+        assert proof.released
+        assert len(proof.evidence["network"]["removed"]) == 2, "the tap and its rules; the bridge has another guest"
+        left = subprocess.run(["conntrack", "-L"], capture_output=True, text=True, check=True).stdout
+        assert "10.67.7.10 " not in left
+        assert await reaches(node, ups[2].connection, "10.67.7.11", 22) is False, "the rules were restored"
+
+    play(harness, tmp_path, scenario)
+
+
+def release(of: ProvisionOrder) -> ReleaseOrder:
+    """The release of a guest."""
+    return ReleaseOrder(of.allocation_id, 8, ReleaseParameters(slots=of.parameters.slots, graceful_seconds=2.0))
+
+
+def test_a_guest_with_another_address_than_its_own_reaches_nobody(
+    harness: BridgedHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from node_agent.drivers.libvirt import seed
+
+    honest: Any = seed._network_config
+
+    def forged(network: NetworkOrder) -> str:
+        return str(honest(network.model_copy(update={"address": STRANGE})))
+
+    monkeypatch.setattr(seed, "_network_config", forged)
+
+    async def scenario(node: Node) -> None:
+        plan = node.driver.provision(order(node, 0, 7))
+        for phase in plan.phases:
+            if phase.name == "ssh_ready":
+                break
+            await phase.run(lambda _share, _detail: None)
+        with pytest.raises(OSError):  # noqa: PT011 - refused, or no answer
+            await asyncio.wait_for(asyncio.open_connection(str(STRANGE), 22), 4)
+        assert dropped("arp") > 0
+        subprocess.run(["nft", "flush", "ruleset"], check=True)
+        _, writer = await asyncio.wait_for(asyncio.open_connection(str(STRANGE), 22), 20)
+        writer.close()
+
+    play(harness, tmp_path, scenario)
