@@ -22,6 +22,7 @@ begin
             ('kv_namespaces',              'id'),
             ('ledger',                     'tenant_id'),
             ('metering_intervals',         'tenant_id'),
+            ('networks',                   'tenant_id'),
             ('notification_subscriptions', 'scope'),
             ('operations',                 'scope'),
             ('reservations',               'tenant_id'),
@@ -32,6 +33,8 @@ begin
         ), by_parent (relation, command, reference, parent) as (values
             -- Rows of a parent that the policy of the parent shows.
             ('webhook_deliveries',         'all',    'webhook_id',    'webhooks'),
+            ('network_addresses',          'all',    'allocation_id', 'allocations'),
+            ('published_ports',            'all',    'allocation_id', 'allocations'),
             -- Only what is read: the row of a new allocation is written by the statement that inserts the allocation.
             ('allocation_timeline',        'select', 'allocation_id', 'allocations')
         ), wanted (relation, command, shown) as (

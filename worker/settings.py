@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
+from orchestrator.networks.rules import NetworkLimits
 from orchestrator.nodes.burn_ins.rules import ReturnPolicy
 from orchestrator.nodes.probes.thresholds import Thresholds
 from orchestrator.operations.execution import Limits
@@ -206,6 +208,25 @@ class Settings(TemporalSettings):
     ending_notice_seconds: float = Field(
         900.0, ge=0, le=31_536_000, description="how long before an allocation's end `reservation.ending` is emitted"
     )
+    network_pool: IPv4Network = Field(
+        NetworkLimits().pool,
+        description="CIDR from which tenant networks get their subnets; in no network that nodes or tenants use otherwise",
+    )
+    network_prefix_length: int = Field(
+        NetworkLimits().prefix_length, ge=16, le=29, description="prefix length of the subnet of each tenant and region"
+    )
+    published_port_first: int = Field(
+        NetworkLimits().port_first,
+        ge=1024,
+        le=65_535,
+        description="first port of a node that may lead into a tenant network",
+    )
+    published_port_last: int = Field(
+        NetworkLimits().port_last,
+        ge=1024,
+        le=65_535,
+        description="last such port; apart from BERTH_AGENT_SSH_PORT_FIRST to _LAST",
+    )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` inject faults into the sandbox driver; never in production"
     )
@@ -228,4 +249,7 @@ class Settings(TemporalSettings):
             reservation_retention_seconds=self.reservation_retention_seconds,
             units_seconds_max=self.units_seconds_max,
             ending_notice_seconds=self.ending_notice_seconds,
+            networks=NetworkLimits(
+                self.network_pool, self.network_prefix_length, self.published_port_first, self.published_port_last
+            ),
         )

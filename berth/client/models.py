@@ -69,6 +69,22 @@ class Waits(Answer):
     until: datetime | None = None
 
 
+class PublishedPort(Answer):
+    """A TCP port of the node that leads to a port of the guest."""
+
+    port: int
+    guest_port: int
+
+
+class AllocationNetwork(Answer):
+    """The place of an allocation in its tenant's network."""
+
+    address: str
+    subnet: str
+    gateway: str
+    published: list[PublishedPort]
+
+
 class Guest(Answer):
     """The guest of an active allocation: its state, the verb in progress, the failure of the last verb."""
 
@@ -105,6 +121,7 @@ class Allocation(Answer):
     node: str | None = None
     slots: list[int] = Field(default_factory=list)
     connection: Connection | None = None
+    network: AllocationNetwork | None = None
     guest: Guest | None = None
     health: AllocationHealth | None = None
     restart_policy: str | None = None

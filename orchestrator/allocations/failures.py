@@ -30,6 +30,7 @@ class Code(StrEnum):
     UNITS_NOT_FREE = "units_not_free"
     AGENT_SILENT = "agent_silent"
     NODE_OFFLINE = "node_offline"
+    NETWORK_FULL = "network_full"
     CLEANUP_FAILED = "cleanup_failed"
     HARD_STOPPED = "hard_stopped"
     RELEASE_EXHAUSTED = "release_exhausted"
@@ -187,6 +188,13 @@ _ALL = (
         "Bring the node back, then force-release; if it is gone for good, force-cleanup what it holds and retire it.",
         _FAILED,
         switch="agent_dies",
+    ),
+    Failure(
+        Code.NETWORK_FULL,
+        "No subnet, no address in the tenant's network or no published port of the node was left to lease.",
+        Acts.OPERATOR,
+        "Read the detail; release what is no longer needed, or enlarge BERTH_NETWORK_POOL or the range of published ports.",
+        _FAILED,
     ),
     Failure(
         Code.CLEANUP_FAILED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
@@ -131,6 +132,22 @@ class Connection(BaseModel):
     host_key: str
 
 
+class PublishedPort(BaseModel):
+    """A TCP port of the node that leads to a port of the guest."""
+
+    port: Port
+    guest_port: Port
+
+
+class AllocationNetwork(BaseModel):
+    """The place of an allocation in its tenant's network: leased to it alone."""
+
+    address: IPv4Address
+    subnet: str = Field(description="the tenant's network in the region, in CIDR notation")
+    gateway: IPv4Address = Field(description="the node's address in the network; the node offers nothing there")
+    published: list[PublishedPort]
+
+
 class Guest(BaseModel):
     """The guest of an active allocation: its state, the verb in progress, and the failure of the last verb."""
 
@@ -171,6 +188,9 @@ class Allocation(BaseModel):
     node: str | None
     slots: list[Count]
     connection: Connection | None
+    network: AllocationNetwork | None = Field(
+        description="its place in its tenant's network, from the first attempt on until proven cleanup; null elsewhere"
+    )
     restart_policy: RestartPolicy
     guest: Guest | None = Field(description="while active; null in every other state")
     health: AllocationHealth | None = Field(description="while active; null in every other state")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.networks.rules import NetworkLimits
 from orchestrator.operations.queries import with_version
 from orchestrator.operations.refusals import OperationUnstorable
 from orchestrator.operations.store import operations, refusals
@@ -58,6 +59,7 @@ class Limits:
     lost_after_seconds: float = 600.0
     lost_release_seconds: float = 86_400.0
     fault_reports_per_day_max: int = 50
+    networks: NetworkLimits = field(default_factory=NetworkLimits)
 
     @property
     def provision_retries(self) -> Retries:

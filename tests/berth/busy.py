@@ -56,6 +56,7 @@ def make_busy(url: str) -> Seeded:
     reserved = seeded.nodes[2]
     with connect(url) as connection:
         connection.execute("update nodes set state = 'cordoned' where id = %s", (reserved.id,))
+        connection.execute("update nodes set agent_features = '{tenant_network}'")
     own = {name: create_allocation(url, seeded, name=name) for name in FIRST}
 
     async def first(context: Context) -> None:

@@ -271,8 +271,8 @@ def test_verify(api: tuple[str, str, str]) -> None:
     told = json.loads(kept.stdout)
     assert told["kept"] is True
     assert [check["promise"] for check in told["checks"]] == [
-        "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims", "wipe certificates", "maintenance",
-        "P7", "P8", "P8 reservations", "P9",
+        "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims", "wipe certificates", "networks",
+        "maintenance", "P7", "P8", "P8 reservations", "P9",
         "P13", "units", "fit", "quota", "counts", "billing", "tenants", "archive", "audit",
     ]  # fmt: skip
     assert all(check["violations"] == [] and check["more"] == 0 for check in told["checks"])

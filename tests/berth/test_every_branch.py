@@ -16,6 +16,7 @@ from psycopg.sql import Composable
 from berth.local.servers import LocalPostgres
 from orchestrator.verification import CHECKS, Bounds
 from orchestrator.verification.billing import check_billing
+from orchestrator.verification.leased_networks import check_leased_networks
 from orchestrator.verification.maintenance import check_maintenance
 from orchestrator.verification.p1_one_holder import check_one_holder
 from orchestrator.verification.p2_reservations import check_reserved_together
@@ -38,9 +39,10 @@ from tests.berth.violations_of_facts import FACTS
 from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.databases import copied_database
+from tests.networks.violations import NETWORKS
 from tests.wiping.violations import WIPES
 
-VIOLATIONS = [*BRANCHES, *VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *WIPES, *BILLED]
+VIOLATIONS = [*BRANCHES, *VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *WIPES, *NETWORKS, *BILLED]
 EQUIVALENT = (
     # Without a resource its unit's range is unbounded, which no claim's units are.
     "(r.id is null [and false or] c.units <> int8multirange",
@@ -50,7 +52,7 @@ CHECK_OF = {
     "P1": check_one_holder, "P2": check_together, "P2 reservations": check_reserved_together, "P3": check_one_order,
     "P5": check_late_never_early, "P6": check_proven_cleanup,
     "login data": check_removed_login_data, "claims": check_owned_claims, "maintenance": check_maintenance,
-    "P8": check_final_states, "wipe certificates": check_wipe_certificates,
+    "P8": check_final_states, "wipe certificates": check_wipe_certificates, "networks": check_leased_networks,
     "P8 reservations": check_reservation_paths, "P9": check_complete_waits, "billing": check_billing,
 }  # fmt: skip
 OR = re.compile(r"\bor\b")

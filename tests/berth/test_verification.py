@@ -25,14 +25,15 @@ from tests.berth.violations_of_reservations import RESERVED
 from tests.berth.violations_of_stories import VIOLATIONS_OF_STORIES
 from tests.berth.violations_of_tenants import LEFT_BEHIND
 from tests.databases import as_role, copied_database
+from tests.networks.violations import NETWORKS
 from tests.wiping.violations import WIPES
 
 PROMISES = {
-    "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims", "wipe certificates", "maintenance",
+    "P1", "P2", "P2 reservations", "P3", "P4", "P5", "P6", "login data", "claims", "wipe certificates", "networks", "maintenance",
     "P7", "P8", "P8 reservations", "P9", "P13", "units",
     "fit", "quota", "counts", "billing", "tenants", "archive", "audit",
 }  # fmt: skip
-VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *WIPES, *BILLED, *LEFT_BEHIND]
+VIOLATIONS = [*VIOLATIONS_OF_ROWS, *VIOLATIONS_OF_STORIES, *FACTS, *RESERVED, *WIPES, *NETWORKS, *BILLED, *LEFT_BEHIND]
 
 
 @pytest.fixture(scope="module")

@@ -190,7 +190,7 @@ P3 = [
 ]  # fmt: skip
 P6 = [
     planted(
-        "freed while it runs", "P6 login?data fit units", "gave its units away",
+        "freed while it runs", "P6 login?data networks fit units", "gave its units away",
         "update claims set booked = false, occupied = false, closed_at = clock_timestamp(),"
         " occupied_until = clock_timestamp() where id = {active.claim}",
     ),

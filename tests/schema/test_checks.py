@@ -14,6 +14,7 @@ from tests.schema import (
     checks_of_faults,
     checks_of_gpu_resets,
     checks_of_hardware,
+    checks_of_networks,
     checks_of_platform,
 )
 from tests.schema.catalog import check_constraints
@@ -27,6 +28,7 @@ CHECKS = {
     **checks_of_burn_ins.CHECKS,
     **checks_of_consoles.CHECKS,
     **checks_of_gpu_resets.CHECKS,
+    **checks_of_networks.CHECKS,
 }
 
 

@@ -58,6 +58,7 @@ ROWS: list[Column] = [
     ("name", lambda a: a.name), ("labels", lambda a: a.labels or None), ("ssh keys", lambda a: a.ssh_key_ids or None),
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
     ("log in", _log_in),
+    ("address", lambda a: f"{a.network.address} in {a.network.subnet}" if a.network else None),
     ("guest", lambda a: _guest(a.guest) if a.guest else None),
     ("restart policy", lambda a: a.restart_policy),
     ("health", lambda a: _health(a.health) if a.health else None),

@@ -53,6 +53,8 @@ begin
         from hooks h where d.webhook_id = h.id and d.state = 'pending' and not d.leased
     ), subscribed as (
         delete from notification_subscriptions where scope = p_tenant returning 1
+    ), subnets as (
+        delete from networks where tenant_id = p_tenant
     ), kept as (
         delete from retention_policies where scope = p_tenant returning 1
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from orchestrator.allocations.failures import silence
+from orchestrator.allocations.failures import Code, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Retry, Superseded, Waiting
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
@@ -16,6 +16,7 @@ from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
+from orchestrator.networks.store import NetworkFull, lease_network
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
@@ -28,16 +29,17 @@ from orchestrator.tasks.store.tasks import (
 from orchestrator.tenants.principals import Actor, ActorKind
 
 
-async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
+async def begin_provisioning(context: Context, allocation_id: UUID, notify: str) -> Begun | Concluded | Superseded:
     """Issue the task, or return what an earlier call issued; `notify` is the workflow to wake at its end.
 
     After a transient failure the task is issued again, under a new fence and within the first deadline. `Superseded`: the
-    allocation does not exist, changed state, or waits for units that another allocation may still occupy.
+    allocation does not exist, changed state, or waits for units that another allocation may still occupy. `Concluded`: it failed,
+    since its tenant's network has no address left.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
 
-async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify: str) -> Begun | Superseded:
+async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify: str) -> Begun | Concluded | Superseded:
     subject = await lock_allocation(tx, allocation_id)
     if subject is None:
         return Superseded(None)
@@ -45,7 +47,10 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     if subject.waits_for is Wait.UNITS:
         return Superseded(subject.state)
     if subject.state is AllocationState.REQUESTED:
-        begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
+        try:
+            begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
+        except NetworkFull as full:
+            return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
         change = Change(
             AllocationState.PROVISIONING, subject.fence, waits_for=Wait.NODE, wait_seconds=begun.wait_seconds
         )
@@ -72,12 +77,13 @@ async def _issue(
     assert context.signer is not None, "only processes with a signing key begin tasks"
     instructions = await read_instructions(tx, subject.id)
     faults = instructions.faults_for(context.fault_labels_allowed)
+    network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None
     issued = await issue_task(
         tx,
         context.signer,
         subject,
         PROVISION_TYPES[subject.shape],
-        provision_parameters(subject, instructions, faults),
+        provision_parameters(subject, instructions, faults, network),
         node_epoch=instructions.node_epoch,
         fence=fence,
         attempt=attempt,

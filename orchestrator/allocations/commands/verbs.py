@@ -28,6 +28,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
+from orchestrator.networks.store import find_network
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.tasks.states import TaskState
@@ -103,6 +104,7 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         verb_parameters(
             subject, verb, instructions, instructions.faults_for(context.fault_labels_allowed),
             context.limits.release_graceful_seconds,
+            await find_network(tx, subject.id) if verb is Verb.REBUILD and instructions.networked else None,
         ),
         node_epoch=instructions.node_epoch,
         fence=subject.fence,

@@ -26,6 +26,10 @@ with closed as (
                       occupied_until = case when occupied_from is not null then clock_timestamp() end,
                       waits_for = null, waits_since = null, waits_until = null
     where id = :id and closed_at is null returning id, occupied_from
+), unpublished as (
+    delete from published_ports where allocation_id = :allocation_id and exists (select from closed)
+), freed as (
+    delete from network_addresses where allocation_id = :allocation_id and exists (select from closed)
 ), due as (
     -- The node is probed after each occupation.
     update node_health set next_at = clock_timestamp()
@@ -64,12 +68,14 @@ async def end_right(tx: Transaction, claim_id: int, waits_for: Wait, wait_second
 async def close_claim(tx: Transaction, subject: Subject) -> None:
     """Close the claim of an allocation whose units are cleaned up. The node's fit shows them free in the same transaction.
 
-    Units that the tenant reported as faulty go into quarantine instead.
+    Units that the tenant reported as faulty go into quarantine instead. The address in its tenant's network becomes free.
 
     The user data and SSH keys are removed from the allocation and its tasks. No task of it is live. The caller then emits its
     event, and after that calls `start_waiting`: no effect precedes its cause in the log.
     """
-    closed = (await tx.execute(_CLOSE, {"id": subject.claim_id, "node_id": subject.node_id})).scalar_one()
+    closed = (
+        await tx.execute(_CLOSE, {"id": subject.claim_id, "node_id": subject.node_id, "allocation_id": subject.id})
+    ).scalar_one()
     assert closed == 1, "a claim is closed once"
     await tx.execute(_SETTLE, {"node_id": subject.node_id, "allocation_id": subject.id})
 

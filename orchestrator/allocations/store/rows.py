@@ -36,6 +36,12 @@ _SLOTS = """
 array(select unit - node.unit_base from unnest(claim.units) part, generate_series(lower(part), upper(part) - 1) unit
       order by unit)
 """
+_NETWORK = """
+(select jsonb_build_object('address', host(x.address), 'subnet', w.subnet, 'gateway', host(w.subnet + 1), 'published',
+            (select jsonb_agg(jsonb_build_object('port', p.port, 'guest_port', p.guest_port) order by p.port)
+             from published_ports p where p.allocation_id = x.allocation_id))
+ from network_addresses x join networks w on w.id = x.network_id where x.allocation_id = a.id)
+"""
 _own_wait = _a.c.waits_for.is_not(None)
 _ALLOCATIONS = select(
     *(_a.c[name] for name in _OWN_COLUMNS),
@@ -45,6 +51,7 @@ _ALLOCATIONS = select(
     case((_own_wait, _a.c.waits_until), else_=_claim.c.waits_until).label("waits_until"),
     _node.c.name.label("node"),
     literal_column(_SLOTS).label("slots"),
+    literal_column(_NETWORK).label("network"),
 ).select_from(_a.join(_node, true()).join(_claim, true()))
 _READ = _ALLOCATIONS.where(_a.c.id == bindparam("id"))
 _READ_OF_TENANT = _READ.where(_a.c.tenant_id == bindparam("tenant_id"))
@@ -113,6 +120,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
         "node": row.node,
         "slots": row.slots,
         "connection": row.connection,
+        "network": row.network,
         "guest": _guest(row),
         "health": _health(row),
         "failure": _failure(row.failure_code, row.failure_detail),

@@ -20,6 +20,7 @@ from node_agent.protocol import (
 )
 from node_agent.wire.guests import RestartPolicy
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE, Firmware, ImageFormat, ImageParameters, Readiness
+from node_agent.wire.networks import TENANT_NETWORK_FEATURE, NetworkOrder
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
@@ -52,6 +53,8 @@ class Instructions:
     image_sha256: str
     checks_images: bool
     """Whether the node's agent checks format and smallest disk of an image."""
+    networked: bool
+    """Whether the node's agent makes tenant networks."""
     format: str | None
     firmware: str
     login_user: str
@@ -79,7 +82,7 @@ select n.epoch as node_epoch, n.faults, a.labels,
              order by unit) as slots,
        a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
        i.name as image, i.url as image_url, i.sha256 as image_sha256,
-       :feature = any (n.agent_features) as checks_images,
+       :image_checks = any (n.agent_features) as checks_images, :networks = any (n.agent_features) as networked,
        i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
 where a.id = :id
@@ -102,11 +105,14 @@ where id = :id and state in ('queued', 'dispatched')
 
 async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructions:
     """Node, slots, image and keys of an allocation."""
-    row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, "feature": IMAGE_CHECKS_FEATURE})).one()
+    features = {"image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE}
+    row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, **features})).one()
     return Instructions(**row._mapping)
 
 
-def provision_parameters(subject: Subject, instructions: Instructions, faults: dict[str, str]) -> ProvisionParameters:
+def provision_parameters(
+    subject: Subject, instructions: Instructions, faults: dict[str, str], network: NetworkOrder | None
+) -> ProvisionParameters:
     """What the node needs to make the allocation usable. The host's name is the allocation's id (RFC 1123)."""
     return ProvisionParameters(
         slots=instructions.slots,
@@ -117,6 +123,7 @@ def provision_parameters(subject: Subject, instructions: Instructions, faults: d
         restart_policy=RestartPolicy(instructions.restart_policy),
         hostname=f"berth-{subject.id}",
         faults=faults,
+        network=network,
     )
 
 
@@ -145,12 +152,13 @@ def release_parameters(
 
 
 def verb_parameters(
-    subject: Subject, verb: Verb, instructions: Instructions, faults: dict[str, str], graceful_seconds: float
-) -> VerbParameters | RebuildParameters:
+    subject: Subject, verb: Verb, instructions: Instructions, faults: dict[str, str], graceful_seconds: float,
+    network: NetworkOrder | None,
+) -> VerbParameters | RebuildParameters:  # fmt: skip
     """What the node needs to perform the verb; a rebuild makes the guest anew from what it was provisioned with."""
     if verb is not Verb.REBUILD:
         return VerbParameters(slots=instructions.slots, graceful_seconds=graceful_seconds, faults=faults)
-    anew = provision_parameters(subject, instructions, faults)
+    anew = provision_parameters(subject, instructions, faults, network)
     return RebuildParameters(**dict(anew), graceful_seconds=graceful_seconds)
 
 

@@ -1,0 +1,1 @@
+"""Networks of tenants: subnets, addresses of guests and published ports of nodes, leased as rows."""

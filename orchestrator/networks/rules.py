@@ -1,0 +1,35 @@
+"""Which subnets and ports there are, and what follows from an address. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+
+POOL = IPv4Network("10.64.0.0/10")
+GATEWAY_HOST = 1
+"""The node's place in each subnet."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """What is leased from; settings of the worker. `prefix_length` is that of each tenant's subnet."""
+
+    pool: IPv4Network = POOL
+    prefix_length: int = 24
+    port_first: int = 32_000
+    port_last: int = 32_767
+
+    @property
+    def subnets(self) -> int:
+        """How many networks the pool has room for."""
+        return int(2 ** max(0, self.prefix_length - self.pool.prefixlen))
+
+
+def gateway_of(subnet: IPv4Network) -> IPv4Address:
+    """The node's address in a network."""
+    return subnet[GATEWAY_HOST]
+
+
+def mac_of(address: IPv4Address) -> str:
+    """The MAC address of a guest: unique where its address is, so it needs no lease. Locally administered."""
+    return ":".join(f"{octet:02x}" for octet in (0x52, 0x54, *address.packed))

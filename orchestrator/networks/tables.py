@@ -1,0 +1,62 @@
+"""The tables of tenant networks.
+
+Created by migrations/versions/from_0032/r0040_tenant_networks.py, which explains columns; a test keeps both equal.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import CIDR, INET, ExcludeConstraint
+
+from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+networks = Table(
+    "networks",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id"), nullable=False),
+    Column("region", Text, ForeignKey("regions.name"), nullable=False),
+    Column("vni", Integer, nullable=False),
+    Column("subnet", CIDR, nullable=False),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    CheckConstraint("vni between 1 and 16777215", name="network_vni_is_valid"),
+    CheckConstraint("family(subnet) = 4 and masklen(subnet) between 8 and 29", name="network_subnet_is_ipv4"),
+    UniqueConstraint("tenant_id", "region", name="network_of_tenant"),
+    UniqueConstraint("vni", name="network_vni_once"),
+    ExcludeConstraint(("subnet", "&&"), using="gist", name="network_subnets_apart", ops={"subnet": "inet_ops"}),
+)
+
+network_addresses = Table(
+    "network_addresses",
+    METADATA,
+    Column("allocation_id", Uuid, ForeignKey("allocations.id"), primary_key=True),
+    Column("network_id", Uuid, ForeignKey("networks.id"), nullable=False),
+    Column("address", INET, nullable=False),
+    Column("leased_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    CheckConstraint("family(address) = 4 and masklen(address) = 32", name="network_address_is_a_host"),
+    UniqueConstraint("network_id", "address", name="network_address_once"),
+)
+
+published_ports = Table(
+    "published_ports",
+    METADATA,
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("allocation_id", Uuid, ForeignKey("network_addresses.allocation_id"), nullable=False),
+    Column("guest_port", Integer, nullable=False),
+    CheckConstraint("port between 1 and 65535", name="published_port_is_valid"),
+    CheckConstraint("guest_port between 1 and 65535", name="published_guest_port_is_valid"),
+    PrimaryKeyConstraint("node_id", "port", name="published_port_once"),
+    UniqueConstraint("allocation_id", "guest_port", name="guest_port_once"),
+)

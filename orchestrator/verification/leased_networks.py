@@ -1,0 +1,43 @@
+"""Leases of tenant networks: nothing twice, everything inside its network, nothing of an allocation that is over."""
+
+from __future__ import annotations
+
+from orchestrator.verification.verdict import Bounds, Connection, Verdict
+
+TWICE = """
+select host(x.address), x.network_id, count(*) from network_addresses x group by x.network_id, x.address having count(*) > 1
+"""
+OVERLAPPING = "select a.id, b.id from networks a join networks b on a.subnet && b.subnet and a.id < b.id"
+OUTSIDE = """
+select x.allocation_id, host(x.address), w.subnet from network_addresses x join networks w on w.id = x.network_id
+where not x.address << w.subnet or x.address <= host(w.subnet + 1)::inet or x.address = host(broadcast(w.subnet))::inet
+"""
+OF_ANOTHER_TENANT = """
+select x.allocation_id, x.network_id from network_addresses x join networks w on w.id = x.network_id
+join allocations a on a.id = x.allocation_id where (a.tenant_id, a.region) <> (w.tenant_id, w.region)
+"""
+OVER = """
+select x.allocation_id, host(x.address) from network_addresses x join allocations a on a.id = x.allocation_id
+join claims c on c.id = a.claim_id where c.closed_at is not null
+"""
+ELSEWHERE = """
+select p.port, p.node_id, p.allocation_id from published_ports p join allocations a on a.id = p.allocation_id
+where a.node_id is distinct from p.node_id
+"""
+
+
+def check_leased_networks(connection: Connection, _: Bounds) -> Verdict:
+    """No address and no port is leased twice, in another tenant's network, or after the claim was closed."""
+    verdict = Verdict(
+        "networks", "addresses and ports are leased once, in the tenant's network, until the claim is closed"
+    )
+    verdict.count(connection, "select count(*) from network_addresses")
+    verdict.scan(connection, TWICE, "address {0} of network {1} is leased {2} times")
+    verdict.scan(connection, OVERLAPPING, "the subnets of networks {0} and {1} overlap")
+    verdict.scan(connection, OUTSIDE, "allocation {0} has address {1}, which is no guest's in {2}")
+    verdict.scan(
+        connection, OF_ANOTHER_TENANT, "allocation {0} has an address in network {1} of another tenant or region"
+    )
+    verdict.scan(connection, OVER, "allocation {0} still has address {1} although its claim is closed")
+    verdict.scan(connection, ELSEWHERE, "port {0} of node {1} leads to allocation {2}, which is elsewhere")
+    return verdict

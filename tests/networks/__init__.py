@@ -1,0 +1,1 @@
+"""Leases of tenant networks: addresses, ports and subnets."""

@@ -1,0 +1,45 @@
+"""Ways in which a lease of a tenant network can be wrong, planted by hand (tests/berth/violations.py)."""
+
+from __future__ import annotations
+
+from tests.berth.violations import planted
+
+_MOVE = "update network_addresses set address = "
+_OF_ACTIVE = " where allocation_id = {active}"
+_SUBNET = "(select subnet from networks where id = network_id)"
+_NO_GUEST = "which is no guest's"
+
+NETWORKS = [
+    planted(
+        "an address of two guests", "networks", "is leased 2 times",
+        "alter table network_addresses drop constraint network_address_once;"
+        " update network_addresses set address = (select address from network_addresses where allocation_id = {longer})"
+        + _OF_ACTIVE,
+    ),
+    planted(
+        "two networks that overlap", "networks", "overlap",
+        "alter table networks drop constraint network_subnets_apart;"
+        " insert into networks (tenant_id, region, vni, subnet) select id, 'north', 99, set_masklen(n.subnet, 23)"
+        " from tenants t cross join (select subnet from networks limit 1) n where t.id = {gone}",
+    ),
+    planted("an address outside of its network", "networks", _NO_GUEST, _MOVE + "'203.0.113.7'" + _OF_ACTIVE),
+    planted(
+        "the gateway's address", "networks", _NO_GUEST, _MOVE + f"host({_SUBNET} + 1)::inet" + _OF_ACTIVE
+    ),
+    planted(
+        "the address of all", "networks", _NO_GUEST, _MOVE + f"host(broadcast({_SUBNET}))::inet" + _OF_ACTIVE
+    ),
+    planted(
+        "an address in another tenant's network", "networks", "of another tenant or region",
+        "update networks set tenant_id = {gone}",
+    ),
+    planted(
+        "an address of an allocation that is over", "networks", "although its claim is closed",
+        "insert into network_addresses (allocation_id, network_id, address)"
+        " select {released}, id, host(subnet + 200)::inet from networks",
+    ),
+    planted(
+        "a port of another node", "networks", "which is elsewhere",
+        "update published_ports set node_id = (select id from nodes n where n.id <> node_id limit 1)" + _OF_ACTIVE,
+    ),
+]  # fmt: skip

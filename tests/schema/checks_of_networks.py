@@ -1,0 +1,23 @@
+"""CHECK constraints of tenant networks."""
+
+from __future__ import annotations
+
+from tests.schema.checks import Check
+
+CHECKS = {
+    "network_vni_is_valid": Check("networks", ({"vni": 0}, {"vni": 2**24}), ({"vni": 1}, {"vni": 2**24 - 1})),
+    "network_subnet_is_ipv4": Check(
+        "networks",
+        ({"subnet": "fd00::/24"}, {"subnet": "10.64.0.0/30"}, {"subnet": "8.0.0.0/7"}),
+        ({"subnet": "10.64.0.0/29"}, {"subnet": "10.0.0.0/8"}),
+    ),
+    "network_address_is_a_host": Check(
+        "network_addresses", ({"address": "10.64.0.2/24"}, {"address": "fd00::2"}), ({"address": "10.64.0.2"},)
+    ),
+    "published_port_is_valid": Check(
+        "published_ports", ({"port": 0}, {"port": 65_536}), ({"port": 1}, {"port": 65_535})
+    ),
+    "published_guest_port_is_valid": Check(
+        "published_ports", ({"guest_port": 0}, {"guest_port": 65_536}), ({"guest_port": 1}, {"guest_port": 65_535})
+    ),
+}
