@@ -84,7 +84,7 @@ def test_guests_reach_their_tenants_guests_and_nothing_else(harness: BridgedHarn
             assert await reached(node, b1, targets) == [False, True, False, False]
             assert "dport=31700" in tracked()
             # The control: without the rules, and with ports published as before, each is reached.
-            for chain in ("from_guest", "to_node"):
+            for chain in ("from_guest", "to_guest", "to_node"):
                 subprocess.run(["nft", "flush", "chain", "inet", "berth", chain], check=True)
             for guest in (a1, b1):
                 assert await reached(node, guest, targets) == [True] * 4
