@@ -17,7 +17,7 @@ from orchestrator.verification.billing import check_billing
 from orchestrator.verification.counted import check_counts
 from orchestrator.verification.deleted_tenants import check_deleted_tenants
 from orchestrator.verification.derived import check_fit, check_quotas
-from orchestrator.verification.leased_networks import check_leased_networks
+from orchestrator.verification.fleet.leased_networks import check_leased_networks
 from orchestrator.verification.maintenance import check_maintenance
 from orchestrator.verification.p1_one_holder import check_one_holder
 from orchestrator.verification.p2_reservations import check_reserved_together

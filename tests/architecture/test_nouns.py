@@ -24,11 +24,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "placement": ("catalogue", "operations", "tenants"),
     "reservations": ("audit", "catalogue", "log", "operations", "placement", "tenants"),
     "wipes": (),
+    "networks": (),
     "allocations": (
         "archive",
         "audit",
         "catalogue",
         "log",
+        "networks",
         "operations",
         "placement",
         "reservations",

@@ -16,7 +16,7 @@ from psycopg.sql import Composable
 from berth.local.servers import LocalPostgres
 from orchestrator.verification import CHECKS, Bounds
 from orchestrator.verification.billing import check_billing
-from orchestrator.verification.leased_networks import check_leased_networks
+from orchestrator.verification.fleet.leased_networks import check_leased_networks
 from orchestrator.verification.maintenance import check_maintenance
 from orchestrator.verification.p1_one_holder import check_one_holder
 from orchestrator.verification.p2_reservations import check_reserved_together

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socketserver
 import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +16,7 @@ from node_agent.protocol import FailureCode
 from node_agent.settings import Settings
 from tests.drivers.in_process import SLOT, Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
+from tests.libvirt_driver.listening import listening
 
 pytestmark = pytest.mark.hardware
 
@@ -72,20 +69,6 @@ def test_a_guest_has_its_devices_and_its_qemu_a_user_that_reads_no_other_guest(
             await node.driver._hypervisor.define(order.allocation_id, "<domain/>")  # type: ignore[attr-defined]
 
     play(harness, tmp_path, scenario)
-
-
-@contextmanager
-def listening() -> Iterator[int]:
-    """A port of this host on which a server accepts a connection and closes it."""
-    with (
-        socketserver.TCPServer(("0.0.0.0", 0), socketserver.BaseRequestHandler) as server,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        pool.submit(server.serve_forever)
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
 
 
 @pytest.mark.parametrize("restricted", [True, False], ids=["restricted", "the control"])

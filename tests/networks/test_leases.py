@@ -25,7 +25,7 @@ from orchestrator.networks.store import NetworkFull, lease_network
 from orchestrator.operations.execution import Context, Limits, transact
 from orchestrator.tenants.commands.tenants import delete_tenant
 from orchestrator.verification import Bounds
-from orchestrator.verification.leased_networks import check_leased_networks
+from orchestrator.verification.fleet.leased_networks import check_leased_networks
 from tests.allocations.driving import (
     ADMIN,
     PROVISIONED,

@@ -63,7 +63,7 @@ class LibvirtDriver:
     verbs = frozenset(Verb)
 
     def __init__(self, directory: Path, uri: str, limits: LibvirtLimits, policy: Policy | None = None) -> None:
-        """Make the directories. `policy`: that of tenant networks; None: every guest has a network of its own. Raises OSError."""
+        """Make the directories. `policy`: that of tenant networks; None: each guest is alone. Raises OSError."""
         allocations, images, leases = (directory / name for name in ("allocations", "images", "leases"))
         make_private_directory(leases)
         # QEMU's users open the files of their guest by name, and can list nothing.

@@ -1,7 +1,7 @@
 """A node with tenants on network namespaces: the node is the process's own namespace, guests and hosts are others.
 
 A guest's card is one end of a veth pair; the other end has the name of the guest's tap, so the code under test makes it a
-port of the bridge as it would a tap. Run a module of this folder with `staged`: it then has namespaces of its own.
+port of the bridge as it would a tap. Run a module of this folder with `staged`, which gives it separate namespaces.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ except OSError:
 
 
 def staged(module: str, *arguments: str) -> Any:
-    """Run a module in network and mount namespaces of its own; what it printed last, from JSON. Skips where it cannot."""
+    """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
     missing = [name for name in ("nft", "ip", "conntrack", "unshare") if shutil.which(name, path=_path()) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"namespaces need root and {', '.join(missing) or 'nothing else'}")

@@ -20,7 +20,7 @@ from node_agent.settings import Settings
 from node_agent.wire.networks import NetworkOrder
 from tests.drivers.bridged_harness import HOST, BridgedHarness, network_of, own_host
 from tests.drivers.in_process import Node, play
-from tests.libvirt_driver.test_live_guests import listening
+from tests.libvirt_driver.listening import listening
 
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
 

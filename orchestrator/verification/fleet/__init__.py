@@ -1,0 +1,1 @@
+"""Checks of what nodes share among tenants."""
