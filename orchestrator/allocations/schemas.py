@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
@@ -142,9 +141,9 @@ class PublishedPort(BaseModel):
 class AllocationNetwork(BaseModel):
     """The place of an allocation in its tenant's network: leased to it alone."""
 
-    address: IPv4Address
+    address: str = Field(description="IPv4, leased to this allocation alone")
     subnet: str = Field(description="the tenant's network in the region, in CIDR notation")
-    gateway: IPv4Address = Field(description="the node's address in the network; the node offers nothing there")
+    gateway: str = Field(description="the node's address in the network; the node offers nothing there")
     published: list[PublishedPort]
 
 
