@@ -24,7 +24,7 @@ class ImageFormat(StrEnum):
     RAW = "raw"
 
 
-class Firmware(StrEnum):
+class BootFirmware(StrEnum):
     """The firmware that the image boots with."""
 
     BIOS = "bios"
@@ -57,7 +57,7 @@ class ImageParameters(Wire):
     url: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     format: ImageFormat | None = Field(None, exclude_if=_is_none)
-    firmware: Firmware = Field(Firmware.BIOS, exclude_if=lambda firmware: firmware is Firmware.BIOS)
+    firmware: BootFirmware = Field(BootFirmware.BIOS, exclude_if=lambda firmware: firmware is BootFirmware.BIOS)
     login_user: str = Field(LOGIN_USER, pattern=LOGIN_USER_PATTERN, exclude_if=lambda user: user == LOGIN_USER)
     cloud_init: bool = Field(True, exclude_if=bool)
     readiness: Readiness = Field(Readiness.MESSAGE, exclude_if=lambda readiness: readiness is Readiness.MESSAGE)

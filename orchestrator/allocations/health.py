@@ -16,7 +16,7 @@ class Health(StrEnum):
     """It is without service, and nothing in progress ends that."""
 
 
-class Cause(StrEnum):
+class OutageCause(StrEnum):
     """Why an allocation is degraded or lost."""
 
     GUEST_DOWN = "guest_down"
@@ -47,18 +47,18 @@ class Condition:
     """A health and its cause, which is None while healthy."""
 
     health: Health
-    cause: Cause | None
+    cause: OutageCause | None
 
 
 HEALTHY = Condition(Health.HEALTHY, None)
 
 _SEEN = {
     Sight.ALIVE: HEALTHY,
-    Sight.UNREACHABLE: Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE),
-    Sight.DOWN: Condition(Health.DEGRADED, Cause.GUEST_DOWN),
-    Sight.ENDED: Condition(Health.LOST, Cause.GUEST_DOWN),
-    Sight.GONE: Condition(Health.DEGRADED, Cause.GUEST_GONE),
-    Sight.SILENT: Condition(Health.DEGRADED, Cause.NODE_SILENT),
+    Sight.UNREACHABLE: Condition(Health.DEGRADED, OutageCause.GUEST_UNREACHABLE),
+    Sight.DOWN: Condition(Health.DEGRADED, OutageCause.GUEST_DOWN),
+    Sight.ENDED: Condition(Health.LOST, OutageCause.GUEST_DOWN),
+    Sight.GONE: Condition(Health.DEGRADED, OutageCause.GUEST_GONE),
+    Sight.SILENT: Condition(Health.DEGRADED, OutageCause.NODE_SILENT),
 }
 
 
@@ -69,7 +69,7 @@ def condition_after(now: Condition, sight: Sight) -> Condition | None:
     unreachable guest that ends begins an outage. A guest that runs again and does not answer has recovered from its outage first.
     """
     seen = _SEEN[sight]
-    if now.cause is Cause.GUEST_UNREACHABLE:
+    if now.cause is OutageCause.GUEST_UNREACHABLE:
         return None if seen == now else seen
     if sight is Sight.UNREACHABLE and now.health is not Health.HEALTHY:
         return HEALTHY
@@ -96,5 +96,5 @@ class HealthDeadlines:
     def seconds_of(self, condition: Condition) -> float | None:
         """Seconds until the deadline of this condition; None: it has none."""
         if condition.health is Health.DEGRADED:
-            return None if condition.cause is Cause.GUEST_UNREACHABLE else self.lost_seconds
+            return None if condition.cause is OutageCause.GUEST_UNREACHABLE else self.lost_seconds
         return self.release_seconds or None if condition.health is Health.LOST else None

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from node_agent.wire.guests import RestartPolicy
-from orchestrator.allocations.health import Cause, Health
+from orchestrator.allocations.health import Health, OutageCause
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.states import AllocationState, GuestState, Verb
 from orchestrator.http.documents import Actor, Failure, Waits
@@ -159,7 +159,7 @@ class AllocationHealth(BaseModel):
     """The health of an active allocation. The other members are null while it is `healthy`."""
 
     state: Health
-    cause: Cause | None
+    cause: OutageCause | None
     since: datetime | None = Field(description="when the outage was noticed")
     last_proof_of_life_at: datetime | None = Field(description="the last proof that the guest ran, before the outage")
     waits_until: datetime | None = Field(

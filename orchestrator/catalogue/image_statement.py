@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from node_agent.wire.images import LOGIN_USER, Firmware, Readiness
+from node_agent.wire.images import LOGIN_USER, BootFirmware, Readiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ImageStatement:
     """
 
     format: str | None = None
-    firmware: str = Firmware.BIOS.value
+    firmware: str = BootFirmware.BIOS.value
     login_user: str = LOGIN_USER
     cloud_init: bool = True
     readiness: str = Readiness.MESSAGE.value

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from node_agent.wire.fields import INTEGER_MAX
-from node_agent.wire.images import LOGIN_USER, LOGIN_USER_PATTERN, Firmware, ImageFormat, Readiness
+from node_agent.wire.images import LOGIN_USER, LOGIN_USER_PATTERN, BootFirmware, ImageFormat, Readiness
 from orchestrator.catalogue import image_statement
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
@@ -49,7 +49,7 @@ class PutImageStatement(Request):
     """
 
     format: Annotated[ImageFormat, Field(strict=False)] | None = None
-    firmware: Annotated[Firmware, Field(strict=False)] = Firmware.BIOS
+    firmware: Annotated[BootFirmware, Field(strict=False)] = BootFirmware.BIOS
     login_user: Annotated[str, Field(pattern=LOGIN_USER_PATTERN)] = LOGIN_USER
     cloud_init: bool = True
     readiness: Annotated[Readiness, Field(strict=False)] = Readiness.MESSAGE
@@ -112,7 +112,7 @@ class ImageStatement(BaseModel):
     """What an image states of itself; null: not stated."""
 
     format: ImageFormat | None
-    firmware: Firmware
+    firmware: BootFirmware
     login_user: str
     cloud_init: bool
     readiness: Readiness

@@ -35,6 +35,12 @@ def test_operation_ids_are_readable_and_unique(documents: list[dict[str, Any]]) 
     }  # fmt: skip
 
 
+def test_schemas_have_names_of_their_own_without_their_module(documents: list[dict[str, Any]]) -> None:
+    """Two classes of one name would be named after the modules that they are in."""
+    for document in documents:
+        assert [name for name in document["components"]["schemas"] if re.match(r"[a-z_]+__", name)] == []
+
+
 NO_PAGES = {"list_retention_policies"}
 """Arrays without pages: the source of `/v1/retention` fixes its shape, and the number of policies is bounded."""
 

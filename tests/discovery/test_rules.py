@@ -8,7 +8,7 @@ import pytest
 
 from node_agent.wire.topology import Gap, NumaNode, Topology
 from orchestrator.nodes.topology.rules import (
-    Cause,
+    DriftCause,
     Profile,
     differences,
     drifted_slots,
@@ -28,7 +28,7 @@ def with_gpu(index: int, **changes: Any) -> Topology:
     return topology(gpus=[gpu(i, **changes) if i == index else gpu(i) for i in range(SLOTS)])
 
 
-def found(now: Topology, approved: Topology | None = None) -> list[tuple[Cause, str, tuple[int, ...]]]:
+def found(now: Topology, approved: Topology | None = None) -> list[tuple[DriftCause, str, tuple[int, ...]]]:
     return [(d.cause, d.subject, d.slots) for d in differences(approved or topology(), now)]
 
 
@@ -93,36 +93,36 @@ def test_the_same_machine_differs_in_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"lost": True}, Cause.GPU_LOST), ({"model": "NVIDIA H100"}, Cause.GPU_CHANGED),
-        ({"pci_id": "10de:2330", "model": None}, Cause.GPU_CHANGED), ({"serial": "9"}, Cause.GPU_REPLACED),
-        ({"serial": None, "uuid": "GPU-9"}, Cause.GPU_REPLACED), ({"mig_enabled": True}, Cause.MIG_CHANGED),
-        ({"nvlinks_up": 17}, Cause.NVLINK_DOWN),
+        ({"lost": True}, DriftCause.GPU_LOST), ({"model": "NVIDIA H100"}, DriftCause.GPU_CHANGED),
+        ({"pci_id": "10de:2330", "model": None}, DriftCause.GPU_CHANGED), ({"serial": "9"}, DriftCause.GPU_REPLACED),
+        ({"serial": None, "uuid": "GPU-9"}, DriftCause.GPU_REPLACED), ({"mig_enabled": True}, DriftCause.MIG_CHANGED),
+        ({"nvlinks_up": 17}, DriftCause.NVLINK_DOWN),
     ],
     ids=["lost", "model", "pci-id", "serial", "uuid", "mig", "nvlink"],
 )  # fmt: skip
-def test_a_changed_gpu_takes_its_slot(changes: dict[str, Any], cause: Cause) -> None:
+def test_a_changed_gpu_takes_its_slot(changes: dict[str, Any], cause: DriftCause) -> None:
     assert found(with_gpu(5, **changes)) == [(cause, GPU_ADDRESSES[5], (5,))]
 
 
 def test_a_missing_gpu_takes_its_slot() -> None:
     now = topology(gpus=[gpu(i) for i in range(SLOTS) if i != 6])
-    assert found(now) == [(Cause.GPU_MISSING, GPU_ADDRESSES[6], (6,))]
+    assert found(now) == [(DriftCause.GPU_MISSING, GPU_ADDRESSES[6], (6,))]
 
 
 def test_a_moved_gpu_takes_its_slot_also_when_two_change_places() -> None:
     swapped = [gpu(0, serial="1651", uuid="GPU-1"), gpu(1, serial="1650", uuid="GPU-0"), *(gpu(i) for i in range(2, 8))]
     assert found(topology(gpus=swapped)) == [
-        (Cause.GPU_MOVED, GPU_ADDRESSES[0], (0,)), (Cause.GPU_MOVED, GPU_ADDRESSES[1], (1,)),
+        (DriftCause.GPU_MOVED, GPU_ADDRESSES[0], (0,)), (DriftCause.GPU_MOVED, GPU_ADDRESSES[1], (1,)),
     ]  # fmt: skip
     moved = [gpu(0, address="0000:ee:00.0"), *(gpu(i) for i in range(1, 8))]
     assert found(topology(gpus=moved)) == [
-        (Cause.GPU_MOVED, GPU_ADDRESSES[0], (0,)), (Cause.GPU_ADDED, "0000:ee:00.0", ()),
+        (DriftCause.GPU_MOVED, GPU_ADDRESSES[0], (0,)), (DriftCause.GPU_ADDED, "0000:ee:00.0", ()),
     ]  # fmt: skip
 
 
 def test_a_link_down_takes_every_slot_of_the_node() -> None:
-    assert found(topology(nics=[port(0), port(1, link_up=False)])) == [(Cause.PORT_DOWN, "ens1", EVERY)]
-    assert found(topology(nics=[port(0)])) == [(Cause.PORT_MISSING, "ens1", EVERY)]
+    assert found(topology(nics=[port(0), port(1, link_up=False)])) == [(DriftCause.PORT_DOWN, "ens1", EVERY)]
+    assert found(topology(nics=[port(0)])) == [(DriftCause.PORT_MISSING, "ens1", EVERY)]
 
 
 def test_a_port_that_was_not_in_use_or_changed_its_name_is_no_drift() -> None:
@@ -138,7 +138,7 @@ def test_a_port_of_another_driver_is_no_drift() -> None:
 
 
 def test_less_memory_takes_every_slot_but_not_what_a_kernel_reserves() -> None:
-    assert found(topology(memory_bytes=MEMORY_BYTES * 7 // 8)) == [(Cause.MEMORY_MISSING, "memory", EVERY)]
+    assert found(topology(memory_bytes=MEMORY_BYTES * 7 // 8)) == [(DriftCause.MEMORY_MISSING, "memory", EVERY)]
     assert found(topology(memory_bytes=MEMORY_BYTES - 2**30)) == []
 
 

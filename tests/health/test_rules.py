@@ -7,10 +7,10 @@ from hypothesis.strategies import sampled_from
 
 from orchestrator.allocations.health import (
     HEALTHY,
-    Cause,
     Condition,
     Health,
     HealthDeadlines,
+    OutageCause,
     Sight,
     condition_after,
     condition_after_deadline,
@@ -31,7 +31,9 @@ class Outages(RuleBasedStateMachine):
     def _take(self, to: Condition | None) -> None:
         if to is not None:
             assert to != self.now, "what is announced is a change"
-            assert to.health is not self.now.health or self.now.cause is Cause.GUEST_UNREACHABLE, "or an outage begins"
+            assert to.health is not self.now.health or self.now.cause is OutageCause.GUEST_UNREACHABLE, (
+                "or an outage begins"
+            )
             self.now = to
             self.announced.append(to)
 
@@ -41,10 +43,10 @@ class Outages(RuleBasedStateMachine):
         self.last_sight = sight
         self._take(condition_after(was, sight))
         runs = sight in (Sight.ALIVE, Sight.UNREACHABLE)
-        assert (self.now.health is Health.HEALTHY or self.now.cause is Cause.GUEST_UNREACHABLE) == runs
+        assert (self.now.health is Health.HEALTHY or self.now.cause is OutageCause.GUEST_UNREACHABLE) == runs
         if was.health is Health.LOST and not runs:
             assert self.now == was
-        if sight is Sight.UNREACHABLE and was.cause not in (None, Cause.GUEST_UNREACHABLE):
+        if sight is Sight.UNREACHABLE and was.cause not in (None, OutageCause.GUEST_UNREACHABLE):
             assert self.now == HEALTHY, "its outage is over"
             self._take(condition_after(self.now, sight))
         if sight is Sight.ENDED:
@@ -55,7 +57,7 @@ class Outages(RuleBasedStateMachine):
     def pass_deadline(self) -> None:
         was = self.now
         if DEADLINES.seconds_of(was) is None:
-            assert was.health is Health.HEALTHY or was.cause is Cause.GUEST_UNREACHABLE
+            assert was.health is Health.HEALTHY or was.cause is OutageCause.GUEST_UNREACHABLE
             return
         self._take(condition_after_deadline(was))
         assert (self.now.health is Health.HEALTHY) == (was.health is Health.HEALTHY)
@@ -81,20 +83,20 @@ def test_each_sight_of_a_healthy_allocation_has_its_condition() -> None:
     found = {sight: condition_after(HEALTHY, sight) for sight in Sight}
     assert found == {
         Sight.ALIVE: None,
-        Sight.UNREACHABLE: Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE),
-        Sight.DOWN: Condition(Health.DEGRADED, Cause.GUEST_DOWN),
-        Sight.ENDED: Condition(Health.LOST, Cause.GUEST_DOWN),
-        Sight.GONE: Condition(Health.DEGRADED, Cause.GUEST_GONE),
-        Sight.SILENT: Condition(Health.DEGRADED, Cause.NODE_SILENT),
+        Sight.UNREACHABLE: Condition(Health.DEGRADED, OutageCause.GUEST_UNREACHABLE),
+        Sight.DOWN: Condition(Health.DEGRADED, OutageCause.GUEST_DOWN),
+        Sight.ENDED: Condition(Health.LOST, OutageCause.GUEST_DOWN),
+        Sight.GONE: Condition(Health.DEGRADED, OutageCause.GUEST_GONE),
+        Sight.SILENT: Condition(Health.DEGRADED, OutageCause.NODE_SILENT),
     }
 
 
 def test_only_a_lost_allocation_may_be_kept_without_a_deadline_and_an_unreachable_one_runs() -> None:
     keep = HealthDeadlines(lost_seconds=5, release_seconds=0)
-    outages = [cause for cause in Cause if cause is not Cause.GUEST_UNREACHABLE]
+    outages = [cause for cause in OutageCause if cause is not OutageCause.GUEST_UNREACHABLE]
     for cause in outages:
         assert keep.seconds_of(Condition(Health.DEGRADED, cause)) == 5
         assert keep.seconds_of(Condition(Health.LOST, cause)) is None
         assert DEADLINES.seconds_of(Condition(Health.LOST, cause)) == 9
     assert DEADLINES.seconds_of(HEALTHY) is None
-    assert DEADLINES.seconds_of(Condition(Health.DEGRADED, Cause.GUEST_UNREACHABLE)) is None
+    assert DEADLINES.seconds_of(Condition(Health.DEGRADED, OutageCause.GUEST_UNREACHABLE)) is None

@@ -17,7 +17,7 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
-from orchestrator.allocations.health import Cause
+from orchestrator.allocations.health import OutageCause
 from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Credit, Opening, credit, meter
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.log.events import EventType
@@ -82,9 +82,9 @@ def credit_of(event_type: str, data: Mapping[str, Any], version: int, rule: Cred
         return None
     noticed_field, end_field, cause_field, lost_field = OUTAGE_ENDS[event_type]
     starts_at = data.get("last_proof_of_life_at" if rule == "last_proof_of_life" else noticed_field)
-    if starts_at is None or data[cause_field] == Cause.GUEST_UNREACHABLE:
+    if starts_at is None or data[cause_field] == OutageCause.GUEST_UNREACHABLE:
         return None
-    is_with_tenant = data[cause_field] == Cause.GUEST_DOWN and data[lost_field] is not None
+    is_with_tenant = data[cause_field] == OutageCause.GUEST_DOWN and data[lost_field] is not None
     ends_at = data[lost_field] if is_with_tenant else data[end_field]
     return Credit(UUID(data["allocation_id"]), starts_at, ends_at, version)
 

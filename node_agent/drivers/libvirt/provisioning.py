@@ -30,7 +30,7 @@ from node_agent.drivers.ssh import NotReady, new_host_key
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 from node_agent.wire.devices import GuestDevices, unknown
-from node_agent.wire.images import Firmware, ImageParameters, Readiness
+from node_agent.wire.images import BootFirmware, ImageParameters, Readiness
 
 log = structlog.get_logger("node_agent.libvirt")
 
@@ -146,7 +146,7 @@ class Boot:
 
     @staticmethod
     def _ovmf(record: GuestRecord) -> Ovmf | None:
-        if record.firmware is Firmware.BIOS:
+        if record.firmware is BootFirmware.BIOS:
             return None
         if (found := find_ovmf()) is None:
             raise FileNotFoundError("OVMF is not installed, and the guest boots by UEFI")
@@ -338,7 +338,7 @@ class Provisioning:
         problem = None
         if image.disk_bytes_min is not None and image.disk_bytes_min > self._disk_bytes():
             problem = f"it needs a disk of {image.disk_bytes_min} bytes; the guest gets {self._disk_bytes()}"
-        elif image.firmware is Firmware.UEFI and find_ovmf() is None:
+        elif image.firmware is BootFirmware.UEFI and find_ovmf() is None:
             problem = "it boots by UEFI, and OVMF is not installed on this node"
         if problem is not None:
             raise DriverFailure(FailureCode.IMAGE_DOES_NOT_FIT, f"image {image.name}: {problem}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
-from node_agent.wire.images import Firmware, Readiness
+from node_agent.wire.images import BootFirmware, Readiness
 from node_agent.wire.networks import NetworkOrder
 
 
@@ -30,7 +30,7 @@ class GuestRecord(AllocationRecord):
     host_key: str = ""
     """The one of its seed; without cloud-init the one that its SSH server showed at its first start."""
     nonce: str = ""
-    firmware: Firmware = Firmware.BIOS
+    firmware: BootFirmware = BootFirmware.BIOS
     cloud_init: bool = True
     readiness: Readiness = Readiness.MESSAGE
     readiness_port: int | None = None

@@ -18,10 +18,10 @@ from node_agent.protocol import HeldInventory
 from node_agent.wire.guests import GuestReport
 from orchestrator.allocations.health import (
     HEALTHY,
-    Cause,
     Condition,
     Health,
     HealthDeadlines,
+    OutageCause,
     Sight,
     condition_after,
     condition_after_deadline,
@@ -181,7 +181,7 @@ async def _change(
 
 
 def _condition(row: Row[Any]) -> Condition:
-    return HEALTHY if row.health is None else Condition(Health(row.health), Cause(row.health_cause))
+    return HEALTHY if row.health is None else Condition(Health(row.health), OutageCause(row.health_cause))
 
 
 def _after(row: Row[Any], sight: Sight) -> Condition | None:
@@ -196,5 +196,5 @@ def _sight_of(row: Row[Any]) -> Sight | None:
         return Sight(row.reported)
     if row.reported is None:
         # An agent of the version before names what it holds, and nothing of its state: only its silence has ended.
-        return Sight.ALIVE if row.health_cause == Cause.NODE_SILENT else None
+        return Sight.ALIVE if row.health_cause == OutageCause.NODE_SILENT else None
     return Sight.ALIVE

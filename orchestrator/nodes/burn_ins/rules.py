@@ -20,7 +20,7 @@ SOURCES: Final = ("probe", "fault_report")
 ReturnPolicy = Literal["person", "automatic"]
 
 
-class Outcome(StrEnum):
+class BurnInOutcome(StrEnum):
     """The outcome of a burn-in: `faulty` found a fault, `failed` proved nothing."""
 
     PASSED = "passed"
@@ -69,17 +69,17 @@ def refusal(found: Sequence[SlotUse], wanted: int | None) -> InvalidState | NotF
     )
 
 
-def judge(report: BurnInReport) -> tuple[Outcome, str | None]:
+def judge(report: BurnInReport) -> tuple[BurnInOutcome, str | None]:
     """Whether the report is a pass, and otherwise why not. What was not tested is no pass."""
     faults = list(_with_verdict(report, "fault"))
     if faults:
-        return Outcome.FAULTY, _sentence(faults)
+        return BurnInOutcome.FAULTY, _sentence(faults)
     tested = {part.name for part in report.parts}
     missing = [f"{name} was not tested" for name in REQUIRED_PARTS if name not in tested]
     unproven = [*missing, *_with_verdict(report, "unknown")]
     if unproven:
-        return Outcome.FAILED, _sentence(unproven)
-    return Outcome.PASSED, None
+        return BurnInOutcome.FAILED, _sentence(unproven)
+    return BurnInOutcome.PASSED, None
 
 
 def _with_verdict(report: BurnInReport, verdict: str) -> Iterator[str]:

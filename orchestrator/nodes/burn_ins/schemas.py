@@ -12,7 +12,7 @@ from node_agent.wire.burn_in import SLOTS_MAX, BurnInReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import Request
 from orchestrator.http.types.numbers import Count
-from orchestrator.nodes.burn_ins.rules import Outcome
+from orchestrator.nodes.burn_ins.rules import BurnInOutcome
 
 
 class RequestBurnIn(Request):
@@ -32,7 +32,7 @@ class BurnIn(BaseModel):
     requested_by: str
     issued_at: datetime | None = Field(description="it proves nothing about a fault that was found later")
     ended_at: datetime | None
-    outcome: Outcome | None = Field(description="null: it is open")
+    outcome: BurnInOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it did not pass")
     report: BurnInReport | None
     waits: Waits | None

@@ -20,7 +20,7 @@ from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.burn_ins.documents import burn_in_document
 from orchestrator.nodes.burn_ins.rules import (
     REQUEST_SECONDS_MAX,
-    Outcome,
+    BurnInOutcome,
     ReturnPolicy,
     judge,
     plan,
@@ -123,13 +123,13 @@ async def advance_burn_in(context: Context, node_id: UUID, policy: BurnInPolicy)
             return await _conclude(tx, node_id, known, policy)
         why = _why_never(known)
         if why is not None:
-            return await _end(tx, node_id, known, Outcome.FAILED, why, None, policy)
+            return await _end(tx, node_id, known, BurnInOutcome.FAILED, why, None, policy)
         if not known.reachable:
             return None
         planned = plan(await store.read_slots(tx, node_id), known.slots)
         if planned is None:
             why = "none of its slots is in quarantine without an allocation any more"
-            return await _end(tx, node_id, known, Outcome.FAILED, why, None, policy)
+            return await _end(tx, node_id, known, BurnInOutcome.FAILED, why, None, policy)
         gpus = _gpus(known, planned.slots)
         await store.issue(tx, context.signer, node_id, known, planned, gpus, policy.seconds_max)
         return Advanced.ISSUED
@@ -160,18 +160,18 @@ async def _conclude(tx: Transaction, node_id: UUID, known: OpenBurnIn, policy: B
     if known.task_state in (TaskState.QUEUED, TaskState.DISPATCHED):
         return None
     if known.task_state is not TaskState.COMPLETED:
-        return await _end(tx, node_id, known, Outcome.FAILED, known.task_failure, None, policy)
+        return await _end(tx, node_id, known, BurnInOutcome.FAILED, known.task_failure, None, policy)
     try:
         report = BurnInReport.model_validate(known.result)
     except ValidationError as error:
         why = f"the result is no burn-in report: {first_error(error)}"
-        return await _end(tx, node_id, known, Outcome.FAILED, why, None, policy)
+        return await _end(tx, node_id, known, BurnInOutcome.FAILED, why, None, policy)
     outcome, failure = judge(report)
     return await _end(tx, node_id, known, outcome, failure, report.canonical(), policy)
 
 
 async def _end(
-    tx: Transaction, node_id: UUID, known: OpenBurnIn, outcome: Outcome, failure: str | None, report: bytes | None,
+    tx: Transaction, node_id: UUID, known: OpenBurnIn, outcome: BurnInOutcome, failure: str | None, report: bytes | None,
     policy: BurnInPolicy,
 ) -> Advanced:  # fmt: skip
     await store.end(tx, node_id, known.id, outcome, failure, report, policy.history_max)
@@ -184,7 +184,7 @@ async def _end(
     }
     events = [Event(EventType.NODE_BURN_IN_ENDED, f"nodes/{node_id}", uuid4(), None, ended)]
     returned = []
-    if outcome is Outcome.PASSED and policy.returns == "automatic" and known.state is not NodeState.RETIRED:
+    if outcome is BurnInOutcome.PASSED and policy.returns == "automatic" and known.state is not NodeState.RETIRED:
         returned = await _return_slots(tx, node_id, known)
     events += [Event(EventType.NODE_SLOT_RETURNED, f"nodes/{node_id}", uuid4(), None, said) for said in returned]
     await append_events(tx, events)

@@ -17,8 +17,8 @@ from orchestrator.log.store.outbox import append_event, append_events
 from orchestrator.nodes.gpu_resets.documents import gpu_reset_document
 from orchestrator.nodes.gpu_resets.rules import (
     REQUEST_SECONDS_MAX,
+    GpuResetOutcome,
     Group,
-    Outcome,
     group_of,
     in_service,
     judge,
@@ -120,7 +120,7 @@ async def advance_gpu_reset(context: Context, node_id: UUID, history_max: int) -
             return await _conclude(tx, node_id, known, facts, history_max)
         why = await _why_never(tx, node_id, known, facts)
         if why is not None:
-            return await _end(tx, node_id, known, Outcome.FAILED, why, None, history_max)
+            return await _end(tx, node_id, known, GpuResetOutcome.FAILED, why, None, history_max)
         if not facts.reachable:
             return None
         await store.issue(tx, context.signer, node_id, known, facts)
@@ -152,17 +152,17 @@ async def _conclude(
     if known.task_state is not TaskState.COMPLETED:
         if not known.task_refused:
             await _take_as_faulty(tx, node_id, known, dict.fromkeys(known.gpus, known.task_failure))
-        return await _end(tx, node_id, known, Outcome.FAILED, known.task_failure, None, history_max)
+        return await _end(tx, node_id, known, GpuResetOutcome.FAILED, known.task_failure, None, history_max)
     try:
         report = GpuResetReport.model_validate(known.result)
     except ValidationError as error:
         why = f"bad_report: the result is no report of a reset: {first_error(error)}"
         await _take_as_faulty(tx, node_id, known, dict.fromkeys(known.gpus, why))
-        return await _end(tx, node_id, known, Outcome.FAILED, why, None, history_max)
+        return await _end(tx, node_id, known, GpuResetOutcome.FAILED, why, None, history_max)
     group = _group(facts, known.slots[0])
     outcome, failure = judge(report, known.gpus, {} if group is None else group.serials)
     details = {one.address: f"{one.outcome}: {one.evidence}".rstrip(": ") for one in report.gpus}
-    if outcome is Outcome.RESET:
+    if outcome is GpuResetOutcome.RESET:
         await store.note_in_history(tx, node_id, known.id, details, BY)
     elif touched(report):
         await _take_as_faulty(tx, node_id, known, details)
@@ -186,7 +186,7 @@ async def _take_as_faulty(tx: Transaction, node_id: UUID, known: OpenGpuReset, d
 
 
 async def _end(
-    tx: Transaction, node_id: UUID, known: OpenGpuReset, outcome: Outcome, failure: str | None, report: bytes | None,
+    tx: Transaction, node_id: UUID, known: OpenGpuReset, outcome: GpuResetOutcome, failure: str | None, report: bytes | None,
     history_max: int,
 ) -> Advanced:  # fmt: skip
     await store.end(tx, node_id, known.id, outcome, failure, report, history_max)

@@ -22,7 +22,7 @@ REASON_LENGTH_MAX: Final = 400
 _NVIDIA: Final = "nvidia"
 
 
-class Outcome(StrEnum):
+class GpuResetOutcome(StrEnum):
     """The outcome of a reset: `failed` did not prove that every GPU was reset."""
 
     RESET = "reset"
@@ -100,7 +100,9 @@ def in_service(found: Sequence[SlotUse], slots: Sequence[int], now: datetime) ->
     return refused
 
 
-def judge(report: GpuResetReport, gpus: Sequence[str], serials: Mapping[str, str]) -> tuple[Outcome, str | None]:
+def judge(
+    report: GpuResetReport, gpus: Sequence[str], serials: Mapping[str, str]
+) -> tuple[GpuResetOutcome, str | None]:
     """Whether the report proves that each of these GPUs was reset, and otherwise why not: a code and what was found."""
     results = {one.address: one for one in report.gpus}
     doubts: list[str] = []
@@ -115,9 +117,9 @@ def judge(report: GpuResetReport, gpus: Sequence[str], serials: Mapping[str, str
     # What kept others from being reset comes first.
     doubts.sort(key=lambda doubt: doubt.startswith("gpu_reset_left_out"))
     if not doubts:
-        return Outcome.RESET, None
+        return GpuResetOutcome.RESET, None
     more = f" (and {len(doubts) - 1} more)" if len(doubts) > 1 else ""
-    return Outcome.FAILED, doubts[0][:REASON_LENGTH_MAX] + more
+    return GpuResetOutcome.FAILED, doubts[0][:REASON_LENGTH_MAX] + more
 
 
 def touched(report: GpuResetReport) -> bool:

@@ -13,7 +13,7 @@ from node_agent.wire.burn_in import SLOTS_MAX
 from node_agent.wire.gpu_reset import GpuResetReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.types.numbers import Count
-from orchestrator.nodes.gpu_resets.rules import Outcome
+from orchestrator.nodes.gpu_resets.rules import GpuResetOutcome
 
 SlotIndex = Annotated[int, Path(ge=0, le=SLOTS_MAX - 1, description="index of the slot within the node")]
 
@@ -29,7 +29,7 @@ class GpuReset(BaseModel):
     requested_by: str
     issued_at: datetime | None
     ended_at: datetime | None
-    outcome: Outcome | None = Field(description="null: it is open")
+    outcome: GpuResetOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it is not proven that every GPU was reset: a code, and what was found")
     report: GpuResetReport | None
     waits: Waits | None

@@ -12,13 +12,13 @@ from enum import StrEnum
 from typing import Final
 
 from node_agent.wire.topology import Topology
-from orchestrator.nodes.topology.rules import Cause, Difference, layout_of
+from orchestrator.nodes.topology.rules import Difference, DriftCause, layout_of
 
 SERIAL: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{3,63}$"
 _OTHERS = re.compile(r"[^A-Za-z0-9._:-]")
 # What firmware and virtual devices say in place of a serial number; also any serial number of one character repeated.
 _PLACEHOLDERS = frozenset({"none", "null", "unknown", "default", "not_specified", "not_available", "default_string"})
-FAULTS_OF_DISCOVERY: Final = (Cause.GPU_LOST, Cause.NVLINK_DOWN)
+FAULTS_OF_DISCOVERY: Final = (DriftCause.GPU_LOST, DriftCause.NVLINK_DOWN)
 """Differences that are faults of a GPU; the others are changes of place, or of the node."""
 
 

@@ -22,7 +22,7 @@ ACCEPTED_MAX = 512
 _DEAD_STATES = frozenset({"dead", "offline", "transport-offline"})
 
 
-class Cause(StrEnum):
+class FaultCause(StrEnum):
     """What is beyond its threshold."""
 
     MEMORY_UNCORRECTED = "memory_uncorrected"
@@ -53,7 +53,7 @@ class Fault:
     `count` is the value of a counter, which a return of the slot accepts.
     """
 
-    cause: Cause
+    cause: FaultCause
     subject: str
     found: str
     limit: str
@@ -87,7 +87,7 @@ class Machine:
 class _Reading:
     """A counter of a report. `per_probe`: its increase since the report before counts."""
 
-    cause: Cause
+    cause: FaultCause
     subject: str
     value: int | None
     limit: int | None
@@ -114,7 +114,7 @@ def judge(
     for plugin in report.plugins or ():
         if plugin.verdict == "fault":
             slots = machine.every_slot if plugin.address is None else machine.slots_of(plugin.address)
-            faults.append(Fault(Cause.PLUGIN, plugin.name, plugin.evidence or "fault", "healthy", slots))
+            faults.append(Fault(FaultCause.PLUGIN, plugin.name, plugin.evidence or "fault", "healthy", slots))
     return sorted(faults, key=lambda fault: (fault.cause, fault.subject))
 
 
@@ -171,61 +171,65 @@ def _exceeds(one: _Reading, before: Mapping[str, int | None], accepted: Mapping[
 def _counters(report: HealthReport, limits: Thresholds, machine: Machine) -> Iterator[_Reading]:
     every = machine.every_slot
     for memory in report.memory or ():
-        yield _Reading(Cause.MEMORY_UNCORRECTED, memory.name, memory.uncorrected, limits.memory_uncorrected_max, every)
-        limit = limits.memory_corrected_per_probe_max
-        yield _Reading(Cause.MEMORY_CORRECTED, memory.name, memory.corrected, limit, every, per_probe=True)
-    for disk in report.disks or ():
-        yield _Reading(Cause.DISK_MEDIA_ERRORS, disk.name, disk.media_errors, limits.disk_media_errors_max, every)
         yield _Reading(
-            Cause.DISK_PENDING_SECTORS, disk.name, disk.pending_sectors, limits.disk_pending_sectors_max, every
+            FaultCause.MEMORY_UNCORRECTED, memory.name, memory.uncorrected, limits.memory_uncorrected_max, every
+        )
+        limit = limits.memory_corrected_per_probe_max
+        yield _Reading(FaultCause.MEMORY_CORRECTED, memory.name, memory.corrected, limit, every, per_probe=True)
+    for disk in report.disks or ():
+        yield _Reading(FaultCause.DISK_MEDIA_ERRORS, disk.name, disk.media_errors, limits.disk_media_errors_max, every)
+        yield _Reading(
+            FaultCause.DISK_PENDING_SECTORS, disk.name, disk.pending_sectors, limits.disk_pending_sectors_max, every
         )
     for gpu in report.gpus or ():
         yield from _counters_of_gpu(gpu, limits, machine.slots_of(gpu.address))
     for nic in report.nics or ():
         known = [errors for errors in (nic.receive_errors, nic.transmit_errors) if errors is not None]
         errors = sum(known) if known else None
-        yield _Reading(Cause.NIC_ERRORS, nic.name, errors, limits.nic_errors_per_probe_max, every, per_probe=True)
+        yield _Reading(FaultCause.NIC_ERRORS, nic.name, errors, limits.nic_errors_per_probe_max, every, per_probe=True)
         limit = limits.nic_carrier_losses_per_probe_max
-        yield _Reading(Cause.NIC_CARRIER_LOST, nic.name, nic.carrier_losses, limit, every, per_probe=True)
+        yield _Reading(FaultCause.NIC_CARRIER_LOST, nic.name, nic.carrier_losses, limit, every, per_probe=True)
 
 
 def _counters_of_gpu(gpu: GpuHealth, limits: Thresholds, slots: tuple[int, ...]) -> Iterator[_Reading]:
     address = gpu.address
-    yield _Reading(Cause.GPU_UNCORRECTED, address, gpu.ecc_uncorrected, limits.gpu_uncorrected_max, slots)
+    yield _Reading(FaultCause.GPU_UNCORRECTED, address, gpu.ecc_uncorrected, limits.gpu_uncorrected_max, slots)
     lifetime = limits.gpu_uncorrected_lifetime_max
-    yield _Reading(Cause.GPU_UNCORRECTED_LIFETIME, address, gpu.ecc_uncorrected_lifetime, lifetime, slots)
-    yield _Reading(Cause.GPU_REMAPPED, address, gpu.remapped_uncorrected, limits.gpu_remapped_uncorrected_max, slots)
+    yield _Reading(FaultCause.GPU_UNCORRECTED_LIFETIME, address, gpu.ecc_uncorrected_lifetime, lifetime, slots)
+    yield _Reading(
+        FaultCause.GPU_REMAPPED, address, gpu.remapped_uncorrected, limits.gpu_remapped_uncorrected_max, slots
+    )
     errors = limits.nvlink_errors_per_probe_max
-    yield _Reading(Cause.NVLINK_ERRORS, address, gpu.nvlink_errors, errors, slots, per_probe=True)
+    yield _Reading(FaultCause.NVLINK_ERRORS, address, gpu.nvlink_errors, errors, slots, per_probe=True)
     counts = {xid.code: xid.count for xid in gpu.xids or ()}
     for code in sorted(set(limits.gpu_xids)) if gpu.xids is not None else ():
-        yield _Reading(Cause.GPU_XID, f"{address} XID {code}", counts.get(code, 0), 0, slots)
+        yield _Reading(FaultCause.GPU_XID, f"{address} XID {code}", counts.get(code, 0), 0, slots)
 
 
 def _of_gpus(gpus: Sequence[GpuHealth], limits: Thresholds, machine: Machine) -> Iterator[Fault]:
     for gpu in gpus:
         slots = machine.slots_of(gpu.address)
         if gpu.remap_pending and limits.gpu_remap_pending:
-            yield Fault(Cause.GPU_REMAP_PENDING, gpu.address, "a reset is needed", "none", slots)
+            yield Fault(FaultCause.GPU_REMAP_PENDING, gpu.address, "a reset is needed", "none", slots)
         if gpu.remap_failed and limits.gpu_remap_failed:
-            yield Fault(Cause.GPU_REMAP_FAILED, gpu.address, "a row could not be remapped", "none", slots)
+            yield Fault(FaultCause.GPU_REMAP_FAILED, gpu.address, "a row could not be remapped", "none", slots)
         margin = limits.gpu_slowdown_margin_celsius
         if gpu.temperature_celsius is not None and gpu.slowdown_celsius is not None and margin is not None:
             limit = gpu.slowdown_celsius - margin
             if gpu.temperature_celsius >= limit:
-                yield Fault(Cause.GPU_HOT, gpu.address, f"{gpu.temperature_celsius} C", f"below {limit} C", slots)
+                yield Fault(FaultCause.GPU_HOT, gpu.address, f"{gpu.temperature_celsius} C", f"below {limit} C", slots)
         if throttled := [reason for reason in gpu.throttle_reasons or () if reason in limits.gpu_throttle_reasons]:
-            yield Fault(Cause.GPU_THROTTLED, gpu.address, ", ".join(throttled), "none", slots)
+            yield Fault(FaultCause.GPU_THROTTLED, gpu.address, ", ".join(throttled), "none", slots)
 
 
 def _of_disks(disks: Sequence[DiskHealth], limits: Thresholds, machine: Machine) -> Iterator[Fault]:
     every, worn = machine.every_slot, limits.disk_percentage_used_max
     for disk in disks:
         if disk.passed is False:
-            yield Fault(Cause.DISK_FAILED, disk.name, "SMART: failed", "passed", every)
+            yield Fault(FaultCause.DISK_FAILED, disk.name, "SMART: failed", "passed", every)
         elif disk.state in _DEAD_STATES:
-            yield Fault(Cause.DISK_FAILED, disk.name, f"state {disk.state}", "live", every)
+            yield Fault(FaultCause.DISK_FAILED, disk.name, f"state {disk.state}", "live", every)
         if disk.critical_warning and limits.disk_critical_warning:
-            yield Fault(Cause.DISK_WARNING, disk.name, f"critical warning {disk.critical_warning:#x}", "0", every)
+            yield Fault(FaultCause.DISK_WARNING, disk.name, f"critical warning {disk.critical_warning:#x}", "0", every)
         if disk.percentage_used is not None and worn is not None and disk.percentage_used > worn:
-            yield Fault(Cause.DISK_WORN, disk.name, f"{disk.percentage_used} % used", f"{worn} %", every)
+            yield Fault(FaultCause.DISK_WORN, disk.name, f"{disk.percentage_used} % used", f"{worn} %", every)

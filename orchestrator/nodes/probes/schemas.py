@@ -11,13 +11,13 @@ from node_agent.wire.health import HealthReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.types.numbers import Count
 from orchestrator.nodes.burn_ins.schemas import BurnIn
-from orchestrator.nodes.probes.rules import Cause
+from orchestrator.nodes.probes.rules import FaultCause
 
 
 class HealthFault(BaseModel):
     """A value beyond its threshold, and the slots that it takes out of service; none if no slot has this GPU."""
 
-    cause: Cause
+    cause: FaultCause
     subject: str
     found: str
     limit: str

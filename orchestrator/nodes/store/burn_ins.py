@@ -11,7 +11,7 @@ from uuid import UUID
 from node_agent.protocol import TaskType
 from node_agent.wire.burn_in import BURN_IN_FEATURE, BurnInParameters
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.burn_ins.rules import SOURCES, Outcome, Plan, SlotUse
+from orchestrator.nodes.burn_ins.rules import SOURCES, BurnInOutcome, Plan, SlotUse
 from orchestrator.nodes.states import NodeState
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.states import TaskState
@@ -224,7 +224,7 @@ async def issue(
 
 
 async def end(
-    tx: Transaction, node_id: UUID, burn_in_id: UUID, outcome: Outcome, failure: str | None, report: bytes | None,
+    tx: Transaction, node_id: UUID, burn_in_id: UUID, outcome: BurnInOutcome, failure: str | None, report: bytes | None,
     history_max: int,
 ) -> None:  # fmt: skip
     """End the open burn-in; of the ended ones the newest `history_max` are kept."""

@@ -12,7 +12,7 @@ from uuid import UUID
 from node_agent.protocol import TaskType
 from node_agent.wire.gpu_reset import GPU_RESET_FEATURE, GpuResetParameters
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.gpu_resets.rules import RESET_SECONDS_MAX, Group, Outcome, SlotUse
+from orchestrator.nodes.gpu_resets.rules import RESET_SECONDS_MAX, GpuResetOutcome, Group, SlotUse
 from orchestrator.nodes.hardware.rules import Happened
 from orchestrator.nodes.states import NodeState
 from orchestrator.tasks.signing import TaskSigner
@@ -200,7 +200,7 @@ async def issue(tx: Transaction, signer: TaskSigner, node_id: UUID, known: OpenG
 
 
 async def end(
-    tx: Transaction, node_id: UUID, reset_id: UUID, outcome: Outcome, failure: str | None, report: bytes | None,
+    tx: Transaction, node_id: UUID, reset_id: UUID, outcome: GpuResetOutcome, failure: str | None, report: bytes | None,
     history_max: int,
 ) -> None:  # fmt: skip
     """End the open reset; of the ended ones the newest `history_max` are kept."""

@@ -21,7 +21,7 @@ MEMORY_SHARE_MIN = 15 / 16
 """The kernel reserves a part of the memory, which changes with its version; a missing module is more than this."""
 
 
-class Cause(StrEnum):
+class DriftCause(StrEnum):
     """What differs from the approved topology."""
 
     GPU_MISSING = "gpu_missing"
@@ -41,7 +41,7 @@ class Cause(StrEnum):
 class Difference:
     """One difference. `subject`: a PCI address, a port or `memory`; `slots`: those that it takes out of service."""
 
-    cause: Cause
+    cause: DriftCause
     subject: str
     approved: str | None
     found: str | None
@@ -132,32 +132,32 @@ def _of_gpus(approved: Sequence[Gpu] | None, found: Topology, slot_of: dict[str,
         slots, now = (slot_of[gpu.address],), at.get(gpu.address)
         elsewhere = [other.address for other in found.gpus if other.address != gpu.address and _is_same(gpu, other)]
         if elsewhere:
-            yield Difference(Cause.GPU_MOVED, gpu.address, gpu.address, elsewhere[0], slots)
+            yield Difference(DriftCause.GPU_MOVED, gpu.address, gpu.address, elsewhere[0], slots)
         elif now is not None:
             yield from _of_gpu(gpu, now, slots)
         elif not any(gpu.address in subject or subject == "gaps" for subject in unread):
-            yield Difference(Cause.GPU_MISSING, gpu.address, gpu.model or gpu.pci_id, None, slots)
+            yield Difference(DriftCause.GPU_MISSING, gpu.address, gpu.model or gpu.pci_id, None, slots)
     for address in sorted(at.keys() - {gpu.address for gpu in approved}):
-        yield Difference(Cause.GPU_ADDED, address, None, at[address].model or at[address].pci_id, ())
+        yield Difference(DriftCause.GPU_ADDED, address, None, at[address].model or at[address].pci_id, ())
 
 
 def _of_gpu(gpu: Gpu, now: Gpu, slots: tuple[int, ...]) -> Iterator[Difference]:
-    def different(cause: Cause, before: object, after: object) -> Iterator[Difference]:
+    def different(cause: DriftCause, before: object, after: object) -> Iterator[Difference]:
         if before is not None and after is not None and before != after:
             yield Difference(cause, gpu.address, str(before), str(after), slots)
 
     if now.lost:
-        yield Difference(Cause.GPU_LOST, gpu.address, "answers", "lost", slots)
+        yield Difference(DriftCause.GPU_LOST, gpu.address, "answers", "lost", slots)
     changed = [
-        *different(Cause.GPU_CHANGED, gpu.pci_id, now.pci_id),
-        *different(Cause.GPU_CHANGED, gpu.model, now.model),
+        *different(DriftCause.GPU_CHANGED, gpu.pci_id, now.pci_id),
+        *different(DriftCause.GPU_CHANGED, gpu.model, now.model),
     ]
     yield from changed[:1]
     if not changed and _is_same(gpu, now) is False:
-        yield from different(Cause.GPU_REPLACED, gpu.serial or gpu.uuid, now.serial or now.uuid)
-    yield from different(Cause.MIG_CHANGED, gpu.mig_enabled, now.mig_enabled)
+        yield from different(DriftCause.GPU_REPLACED, gpu.serial or gpu.uuid, now.serial or now.uuid)
+    yield from different(DriftCause.MIG_CHANGED, gpu.mig_enabled, now.mig_enabled)
     if gpu.nvlinks_up is not None and now.nvlinks_up is not None and now.nvlinks_up < gpu.nvlinks_up:
-        yield Difference(Cause.NVLINK_DOWN, gpu.address, str(gpu.nvlinks_up), str(now.nvlinks_up), slots)
+        yield Difference(DriftCause.NVLINK_DOWN, gpu.address, str(gpu.nvlinks_up), str(now.nvlinks_up), slots)
 
 
 def _of_ports(approved: Topology, found: Topology, every: tuple[int, ...]) -> Iterator[Difference]:
@@ -170,14 +170,14 @@ def _of_ports(approved: Topology, found: Topology, every: tuple[int, ...]) -> It
         here = [now for now in found.nics if (now.address == nic.address if nic.address else now.name == nic.name)]
         there = next((now for now in here if now.name == nic.name), here[0] if here else None)
         if there is not None and there.link_up is False:
-            yield Difference(Cause.PORT_DOWN, nic.name, "up", "down", every)
+            yield Difference(DriftCause.PORT_DOWN, nic.name, "up", "down", every)
         elif there is None and nic.address not in on_bus:  # a port on the bus is another driver's
-            yield Difference(Cause.PORT_MISSING, nic.name, nic.address or nic.mac, None, every)
+            yield Difference(DriftCause.PORT_MISSING, nic.name, nic.address or nic.mac, None, every)
 
 
 def _of_memory(approved: int | None, found: int | None, every: tuple[int, ...]) -> Iterator[Difference]:
     if approved is not None and found is not None and found < approved * MEMORY_SHARE_MIN:
-        yield Difference(Cause.MEMORY_MISSING, "memory", str(approved), str(found), every)
+        yield Difference(DriftCause.MEMORY_MISSING, "memory", str(approved), str(found), every)
 
 
 def _lower_half(topology: Topology) -> set[int | None]:

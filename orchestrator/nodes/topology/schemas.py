@@ -12,7 +12,7 @@ from node_agent.wire.topology import Topology
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import Request
 from orchestrator.http.types.numbers import Count
-from orchestrator.nodes.topology.rules import Cause
+from orchestrator.nodes.topology.rules import DriftCause
 
 
 class ApproveTopology(Request):
@@ -24,7 +24,7 @@ class ApproveTopology(Request):
 class TopologyDifference(BaseModel):
     """One difference from the approved topology, and the slots that are out of service because of it."""
 
-    cause: Cause
+    cause: DriftCause
     subject: str
     approved: str | None
     found: str | None

@@ -19,7 +19,7 @@ from node_agent.protocol import (
     VerbParameters,
 )
 from node_agent.wire.guests import RestartPolicy
-from node_agent.wire.images import IMAGE_CHECKS_FEATURE, Firmware, ImageFormat, ImageParameters, Readiness
+from node_agent.wire.images import IMAGE_CHECKS_FEATURE, BootFirmware, ImageFormat, ImageParameters, Readiness
 from node_agent.wire.networks import TENANT_NETWORK_FEATURE, NetworkOrder
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
@@ -135,7 +135,7 @@ def _image_parameters(instructions: Instructions) -> ImageParameters:
         url=instructions.image_url,
         sha256=instructions.image_sha256,
         format=ImageFormat(instructions.format) if checked and instructions.format is not None else None,
-        firmware=Firmware(instructions.firmware),
+        firmware=BootFirmware(instructions.firmware),
         login_user=instructions.login_user,
         cloud_init=instructions.cloud_init,
         readiness=Readiness(instructions.readiness),

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from node_agent.wire.health import GpuHealth, HealthReport, MemoryController
 from orchestrator.nodes.probes.rules import (
     REASON_LENGTH_MAX,
-    Cause,
     Fault,
+    FaultCause,
     Machine,
     faulty_slots,
     judge,
@@ -32,62 +32,62 @@ EVERY = tuple(range(SLOTS))
 
 def faults(
     report: HealthReport, previous: HealthReport | None = None, accepted: dict[str, int] | None = None, **limits: Any
-) -> list[tuple[Cause, str, tuple[int, ...]]]:
+) -> list[tuple[FaultCause, str, tuple[int, ...]]]:
     found = judge(report, previous, accepted or {}, Thresholds(**limits), MACHINE)
     return [(fault.cause, fault.subject, fault.slots) for fault in found]
 
 
-OF_GPU_2: dict[Cause, dict[str, Any]] = {
-    Cause.GPU_UNCORRECTED: {"ecc_uncorrected": 1},
-    Cause.GPU_REMAP_PENDING: {"remap_pending": True},
-    Cause.GPU_REMAP_FAILED: {"remap_failed": True},
-    Cause.GPU_HOT: {"temperature_celsius": 87},
-    Cause.GPU_THROTTLED: {"throttle_reasons": ["idle", "hardware_thermal"]},
+OF_GPU_2: dict[FaultCause, dict[str, Any]] = {
+    FaultCause.GPU_UNCORRECTED: {"ecc_uncorrected": 1},
+    FaultCause.GPU_REMAP_PENDING: {"remap_pending": True},
+    FaultCause.GPU_REMAP_FAILED: {"remap_failed": True},
+    FaultCause.GPU_HOT: {"temperature_celsius": 87},
+    FaultCause.GPU_THROTTLED: {"throttle_reasons": ["idle", "hardware_thermal"]},
 }
 
 
 @pytest.mark.parametrize("cause", OF_GPU_2, ids=str)
-def test_a_fault_of_a_gpu_takes_its_slot(cause: Cause) -> None:
+def test_a_fault_of_a_gpu_takes_its_slot(cause: FaultCause) -> None:
     assert faults(health(gpu(2, **OF_GPU_2[cause]))) == [(cause, GPU_ADDRESSES[2], (2,))]
 
 
 def test_a_logged_error_of_the_driver_takes_its_slot_if_it_is_one_of_the_hardware() -> None:
-    assert faults(health(xid(5, 79))) == [(Cause.GPU_XID, f"{GPU_ADDRESSES[5]} XID 79", (5,))]
+    assert faults(health(xid(5, 79))) == [(FaultCause.GPU_XID, f"{GPU_ADDRESSES[5]} XID 79", (5,))]
     assert faults(health(xid(5, 31))) == [], "a page fault of a program"
-    assert faults(health(xid(5, 31)), gpu_xids=(31,)) == [(Cause.GPU_XID, f"{GPU_ADDRESSES[5]} XID 31", (5,))]
+    assert faults(health(xid(5, 31)), gpu_xids=(31,)) == [(FaultCause.GPU_XID, f"{GPU_ADDRESSES[5]} XID 31", (5,))]
 
 
-OF_NODE: dict[Cause, dict[str, Any]] = {
-    Cause.MEMORY_UNCORRECTED: {"memory": [MemoryController(name="x", corrected=0, uncorrected=1)]},
-    Cause.DISK_FAILED: {"disks": [disk(name="x", passed=False)]},
-    Cause.DISK_WARNING: {"disks": [disk(name="x", critical_warning=4)]},
-    Cause.DISK_MEDIA_ERRORS: {"disks": [disk(name="x", media_errors=11)]},
-    Cause.DISK_PENDING_SECTORS: {"disks": [disk(name="x", pending_sectors=11)]},
-    Cause.PLUGIN: {"plugins": [plugin("fault", name="x")]},
+OF_NODE: dict[FaultCause, dict[str, Any]] = {
+    FaultCause.MEMORY_UNCORRECTED: {"memory": [MemoryController(name="x", corrected=0, uncorrected=1)]},
+    FaultCause.DISK_FAILED: {"disks": [disk(name="x", passed=False)]},
+    FaultCause.DISK_WARNING: {"disks": [disk(name="x", critical_warning=4)]},
+    FaultCause.DISK_MEDIA_ERRORS: {"disks": [disk(name="x", media_errors=11)]},
+    FaultCause.DISK_PENDING_SECTORS: {"disks": [disk(name="x", pending_sectors=11)]},
+    FaultCause.PLUGIN: {"plugins": [plugin("fault", name="x")]},
 }
 
 
 @pytest.mark.parametrize("cause", OF_NODE, ids=str)
-def test_a_fault_of_the_node_takes_every_slot(cause: Cause) -> None:
+def test_a_fault_of_the_node_takes_every_slot(cause: FaultCause) -> None:
     assert faults(health(**OF_NODE[cause])) == [(cause, "x", EVERY)]
 
 
 def test_a_disk_that_the_kernel_gave_up() -> None:
-    assert faults(health(disks=[disk(passed=None, state="dead")])) == [(Cause.DISK_FAILED, "nvme0n1", EVERY)]
+    assert faults(health(disks=[disk(passed=None, state="dead")])) == [(FaultCause.DISK_FAILED, "nvme0n1", EVERY)]
     assert faults(health(disks=[disk(percentage_used=250)])) == []
     worn = faults(health(disks=[disk(percentage_used=91)]), disk_percentage_used_max=90)
-    assert worn == [(Cause.DISK_WORN, "nvme0n1", EVERY)]
+    assert worn == [(FaultCause.DISK_WORN, "nvme0n1", EVERY)]
 
 
 def test_a_plugin_may_name_the_gpu() -> None:
     named = health(plugins=[plugin("fault", address=GPU_ADDRESSES[3])])
-    assert faults(named) == [(Cause.PLUGIN, "fans", (3,))]
+    assert faults(named) == [(FaultCause.PLUGIN, "fans", (3,))]
     assert faults(health(plugins=[plugin("unknown", failure="no answer within 30 s")])) == []
 
 
 def test_a_gpu_of_no_known_slot_takes_none() -> None:
     stranger = GpuHealth(address="0000:ff:00.0", ecc_uncorrected=9)
-    assert faults(health(stranger)) == [(Cause.GPU_UNCORRECTED, "0000:ff:00.0", ())]
+    assert faults(health(stranger)) == [(FaultCause.GPU_UNCORRECTED, "0000:ff:00.0", ())]
     assert judge(health(gpu(2, remap_failed=True)), None, {}, Thresholds(), Machine(4, ()))[0].slots == ()
     assert (
         judge(health(gpu(2, remap_failed=True)), None, {}, Thresholds(), Machine(2, tuple(GPU_ADDRESSES)))[0].slots
@@ -107,23 +107,23 @@ def test_what_is_unknown_is_no_fault() -> None:
     )
 
 
-PER_PROBE: dict[Cause, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
-    Cause.MEMORY_CORRECTED: (
+PER_PROBE: dict[FaultCause, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
+    FaultCause.MEMORY_CORRECTED: (
         {"memory": [MemoryController(name="mc0", corrected=5, uncorrected=0)]},
         {"memory": [MemoryController(name="mc0", corrected=10_006, uncorrected=0)]},
         EVERY,
     ),
-    Cause.NIC_ERRORS: (
+    FaultCause.NIC_ERRORS: (
         {"nics": [nic(receive_errors=1)]},
         {"nics": [nic(receive_errors=5_001, transmit_errors=5_001)]},
         EVERY,
     ),
-    Cause.NIC_CARRIER_LOST: ({"nics": [nic(carrier_losses=3)]}, {"nics": [nic(carrier_losses=14)]}, EVERY),
+    FaultCause.NIC_CARRIER_LOST: ({"nics": [nic(carrier_losses=3)]}, {"nics": [nic(carrier_losses=14)]}, EVERY),
 }
 
 
 @pytest.mark.parametrize("cause", PER_PROBE, ids=str)
-def test_an_increase_between_two_reports(cause: Cause) -> None:
+def test_an_increase_between_two_reports(cause: FaultCause) -> None:
     before, now, slots = PER_PROBE[cause]
     assert [found[::2] for found in faults(health(**now), health(**before))] == [(cause, slots)]
     assert faults(health(**now)) == [], "nothing to compare with"
@@ -133,9 +133,9 @@ def test_an_increase_between_two_reports(cause: Cause) -> None:
 
 def test_errors_of_links_are_those_of_the_gpu() -> None:
     now, before = health(gpu(4, nvlink_errors=1_500)), health(gpu(4, nvlink_errors=499))
-    assert faults(now, before) == [(Cause.NVLINK_ERRORS, GPU_ADDRESSES[4], (4,))]
+    assert faults(now, before) == [(FaultCause.NVLINK_ERRORS, GPU_ADDRESSES[4], (4,))]
     assert faults(now, health(gpu(4, nvlink_errors=500))) == []
-    assert faults(now, health(gpu(4, nvlink_errors=9_000))) == [(Cause.NVLINK_ERRORS, GPU_ADDRESSES[4], (4,))]
+    assert faults(now, health(gpu(4, nvlink_errors=9_000))) == [(FaultCause.NVLINK_ERRORS, GPU_ADDRESSES[4], (4,))]
 
 
 def test_an_accepted_count_is_no_fault_until_it_is_exceeded() -> None:
@@ -145,7 +145,7 @@ def test_an_accepted_count_is_no_fault_until_it_is_exceeded() -> None:
     accepted = {fault.counter: fault.count or 0 for fault in first}
     assert accepted == {f"gpu_uncorrected:{GPU_ADDRESSES[2]}": 3}
     assert faults(three, accepted=accepted) == []
-    assert faults(four, accepted=accepted) == [(Cause.GPU_UNCORRECTED, GPU_ADDRESSES[2], (2,))]
+    assert faults(four, accepted=accepted) == [(FaultCause.GPU_UNCORRECTED, GPU_ADDRESSES[2], (2,))]
     assert still_accepted(three, accepted, limits, MACHINE) == accepted
     unread = health(GpuHealth(address=GPU_ADDRESSES[2]))
     assert still_accepted(unread, accepted, limits, MACHINE) == accepted, "unknown is no reset"
@@ -190,8 +190,8 @@ def test_the_setting_is_checked_at_start(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_reason_is_one_bounded_sentence() -> None:
     found = [
-        Fault(Cause.PLUGIN, "fans", "x" * 1000, "healthy", (1, 2)),
-        Fault(Cause.GPU_HOT, "0000:0f:00.0", "90 C", "below 87 C", (1,)),
+        Fault(FaultCause.PLUGIN, "fans", "x" * 1000, "healthy", (1, 2)),
+        Fault(FaultCause.GPU_HOT, "0000:0f:00.0", "90 C", "below 87 C", (1,)),
     ]  # fmt: skip
     assert reason_for(1, found) == f"plugin of fans: {'x' * 1000}"[:REASON_LENGTH_MAX] + " (and 1 more)"
     assert reason_for(2, found).endswith("x")
@@ -210,4 +210,6 @@ def test_slots_are_always_those_of_the_node(now: int | None, before: int | None,
     assert {slot for fault in found for slot in fault.slots} <= set(EVERY)
     kept = still_accepted(report, {name: accepted}, Thresholds(), MACHINE)
     assert kept.get(name, 0) <= accepted
-    assert bool(found) == (now is not None and now > accepted) or any(f.cause is Cause.NVLINK_ERRORS for f in found)
+    assert bool(found) == (now is not None and now > accepted) or any(
+        f.cause is FaultCause.NVLINK_ERRORS for f in found
+    )

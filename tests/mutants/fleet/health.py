@@ -71,12 +71,12 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a guest whose port its tenant closed is free of charge", "billing", "worker/metering/meter.py",
-        " or data[cause_field] == Cause.GUEST_UNREACHABLE:", ":",
+        " or data[cause_field] == OutageCause.GUEST_UNREACHABLE:", ":",
         f"{_CREDITS}::test_a_guest_that_ran_and_did_not_answer_is_credited_nothing[False]",
     ),
     _mutant(
         "an unreachable guest is lost and released", "allocations", _RULES,
-        "return None if condition.cause is Cause.GUEST_UNREACHABLE else self.lost_seconds", "return self.lost_seconds",
+        "return None if condition.cause is OutageCause.GUEST_UNREACHABLE else self.lost_seconds", "return self.lost_seconds",
         _UNREACHABLE,
     ),
     _mutant(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from node_agent.wire.burn_in import BurnInReport
 from node_agent.wire.health import PluginResult
-from orchestrator.nodes.burn_ins.rules import Outcome, SlotUse, judge, plan, refusal
+from orchestrator.nodes.burn_ins.rules import BurnInOutcome, SlotUse, judge, plan, refusal
 from orchestrator.problems import InvalidState, NotFound
 from tests.nodes.burn_ins.running import burned_in, part
 
@@ -44,22 +44,26 @@ def test_refusals_name_what_is_in_the_way() -> None:
 @pytest.mark.parametrize(
     ("report", "outcome", "failure"),
     [
-        (burned_in(), Outcome.PASSED, None),
-        (burned_in(part("dcgm"), plugins=[plugin("healthy")]), Outcome.PASSED, None),
-        (burned_in(part("memory", "fault", "byte 7")), Outcome.FAULTY, "memory: byte 7"),
-        (burned_in(part("dcgm", "fault")), Outcome.FAULTY, "dcgm: fault"),
-        (burned_in(plugins=[plugin("fault")]), Outcome.FAULTY, "plugin fans: fan 3"),
-        (burned_in(part("cpu", "unknown"), plugins=[plugin("fault")]), Outcome.FAULTY, "plugin fans: fan 3"),
-        (burned_in(part("disk", "fault", "x"), part("cpu", "fault", "y")), Outcome.FAULTY, "disk: x (and 1 more)"),
-        (burned_in(part("disk", "unknown", "no room")), Outcome.FAILED, "disk: no room"),
-        (burned_in(part("dcgm", "unknown", "no host engine")), Outcome.FAILED, "dcgm: no host engine"),
-        (burned_in(plugins=[plugin("unknown", "hung")]), Outcome.FAILED, "plugin fans: hung"),
-        (BurnInReport(driver="noop", shared=False, parts=[]), Outcome.FAILED, "memory was not tested (and 2 more)"),
-        (BurnInReport(driver="x", shared=False, parts=[part("memory"), part("disk")]), Outcome.FAILED, "cpu was not tested"),
-        (burned_in(part("memory", "fault", "e" * 1000)), Outcome.FAULTY, "memory: " + "e" * 292),
+        (burned_in(), BurnInOutcome.PASSED, None),
+        (burned_in(part("dcgm"), plugins=[plugin("healthy")]), BurnInOutcome.PASSED, None),
+        (burned_in(part("memory", "fault", "byte 7")), BurnInOutcome.FAULTY, "memory: byte 7"),
+        (burned_in(part("dcgm", "fault")), BurnInOutcome.FAULTY, "dcgm: fault"),
+        (burned_in(plugins=[plugin("fault")]), BurnInOutcome.FAULTY, "plugin fans: fan 3"),
+        (burned_in(part("cpu", "unknown"), plugins=[plugin("fault")]), BurnInOutcome.FAULTY, "plugin fans: fan 3"),
+        (burned_in(part("disk", "fault", "x"), part("cpu", "fault", "y")), BurnInOutcome.FAULTY, "disk: x (and 1 more)"),
+        (burned_in(part("disk", "unknown", "no room")), BurnInOutcome.FAILED, "disk: no room"),
+        (burned_in(part("dcgm", "unknown", "no host engine")), BurnInOutcome.FAILED, "dcgm: no host engine"),
+        (burned_in(plugins=[plugin("unknown", "hung")]), BurnInOutcome.FAILED, "plugin fans: hung"),
+        (BurnInReport(driver="noop", shared=False, parts=[]), BurnInOutcome.FAILED, "memory was not tested (and 2 more)"),
+        (
+            BurnInReport(driver="x", shared=False, parts=[part("memory"), part("disk")]),
+            BurnInOutcome.FAILED,
+            "cpu was not tested",
+        ),
+        (burned_in(part("memory", "fault", "e" * 1000)), BurnInOutcome.FAULTY, "memory: " + "e" * 292),
     ],
 )  # fmt: skip
 def test_only_what_was_tested_and_is_healthy_passes(
-    report: BurnInReport, outcome: Outcome, failure: str | None
+    report: BurnInReport, outcome: BurnInOutcome, failure: str | None
 ) -> None:
     assert judge(report) == (outcome, failure)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from node_agent.wire.topology import Topology
-from orchestrator.nodes.gpu_resets.rules import Outcome, group_of, judge, touched
+from orchestrator.nodes.gpu_resets.rules import GpuResetOutcome, group_of, judge, touched
 from tests.discovery.topologies import gpu, topology
 from tests.discovery.trees import GPU_ADDRESSES
 from tests.nodes.gpu_resets.running import results
@@ -59,11 +59,11 @@ def test_the_serial_number_that_was_approved_counts() -> None:
 
 def test_only_a_report_about_every_gpu_proves_a_reset() -> None:
     two = [GPU_ADDRESSES[3], GPU_ADDRESSES[4]]
-    assert judge(results([3, 4]), two, {}) == (Outcome.RESET, None)
-    assert judge(results([3, 4], serial="s"), two, {two[1]: "s"}) == (Outcome.RESET, None)
+    assert judge(results([3, 4]), two, {}) == (GpuResetOutcome.RESET, None)
+    assert judge(results([3, 4], serial="s"), two, {two[1]: "s"}) == (GpuResetOutcome.RESET, None)
     for report in (results([3]), results([3, 4], outcome="gpu_reset_failed"), results([3, 4], serial="t")):
         outcome, why = judge(report, two, {two[1]: "s"})
-        assert (outcome, why is not None and two[1] in why) == (Outcome.FAILED, True)
+        assert (outcome, why is not None and two[1] in why) == (GpuResetOutcome.FAILED, True)
 
 
 def test_the_gpu_that_kept_others_from_being_reset_is_named() -> None:
@@ -71,7 +71,7 @@ def test_the_gpu_that_kept_others_from_being_reset_is_named() -> None:
     left_out = report.gpus[0].model_copy(update={"outcome": "gpu_reset_left_out"})
     report = report.model_copy(update={"gpus": [left_out, report.gpus[1]]})
     assert judge(report, [GPU_ADDRESSES[3], GPU_ADDRESSES[4]], {}) == (
-        Outcome.FAILED, f"gpu_in_use: {GPU_ADDRESSES[4]}: e (and 1 more)",
+        GpuResetOutcome.FAILED, f"gpu_in_use: {GPU_ADDRESSES[4]}: e (and 1 more)",
     )  # fmt: skip
     assert not touched(report)
     assert touched(results([3]))
