@@ -53,6 +53,7 @@ begin
             ('maintenance_windows',         'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('network_addresses',           'sd',    '',      '',      'sid',   '',      '',      '',      's',     's'),
+            ('network_vnis',                '',      '',      '',      'sx',    '',      '',      '',      's',     ''),
             ('networks',                    'sd',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('slot_quarantines',            'siu',   '',      '',      'siu',   '',      '',      '',      's',     's'),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
@@ -230,6 +230,16 @@ class Settings(TemporalSettings):
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` inject faults into the sandbox driver; never in production"
     )
+
+    @model_validator(mode="after")
+    def _networks_fit(self) -> Self:
+        if self.network_prefix_length < self.network_pool.prefixlen:
+            raise ValueError(
+                "BERTH_NETWORK_PREFIX_LENGTH is shorter than the prefix of BERTH_NETWORK_POOL: no subnet fits"
+            )
+        if self.published_port_first > self.published_port_last:
+            raise ValueError("BERTH_PUBLISHED_PORT_FIRST is larger than BERTH_PUBLISHED_PORT_LAST: there is no port")
+        return self
 
     def limits(self) -> Limits:
         """The bounds of commands."""

@@ -35,14 +35,14 @@ _LOCK_POOL = "select pg_advisory_xact_lock(hashtext('networks'))"
 # Subnets of an earlier pool or prefix length stay, so each candidate is compared with all.
 _MAKE_NETWORK = """
 insert into networks (tenant_id, region, vni, subnet)
-select :tenant_id, :region, (select coalesce(max(n.vni), 0) + 1 from networks n), free.subnet
+select :tenant_id, :region, nextval('network_vnis'), free.subnet
 from (select candidate.subnet
       from generate_series(0, cast(:subnets as bigint) - 1) place,
            lateral (select set_masklen(cast(:base as inet) + (place << (32 - :prefix_length)), :prefix_length)::cidr as subnet)
                    candidate
       where not exists (select from networks n where n.subnet && candidate.subnet)
       order by place limit 1) free
-where (select coalesce(max(n.vni), 0) from networks n) < :vni_max
+where (select last_value from network_vnis) < :vni_max
 on conflict (tenant_id, region) do nothing
 """
 _LEASE_ADDRESS = """

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     PrimaryKeyConstraint,
+    Sequence,
     Table,
     Text,
     UniqueConstraint,
@@ -19,7 +20,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import CIDR, INET, ExcludeConstraint
 
+from node_agent.wire.networks import VNI_MAX
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
+
+network_vnis = Sequence("network_vnis", data_type=Integer, maxvalue=VNI_MAX, cache=1, metadata=METADATA)
 
 networks = Table(
     "networks",
@@ -40,8 +44,8 @@ networks = Table(
 network_addresses = Table(
     "network_addresses",
     METADATA,
-    Column("allocation_id", Uuid, ForeignKey("allocations.id"), primary_key=True),
-    Column("network_id", Uuid, ForeignKey("networks.id"), nullable=False),
+    Column("allocation_id", Uuid, ForeignKey("allocations.id", ondelete="CASCADE"), primary_key=True),
+    Column("network_id", Uuid, ForeignKey("networks.id", ondelete="CASCADE"), nullable=False),
     Column("address", INET, nullable=False),
     Column("leased_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     CheckConstraint("family(address) = 4 and masklen(address) = 32", name="network_address_is_a_host"),
@@ -53,7 +57,7 @@ published_ports = Table(
     METADATA,
     Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
     Column("port", Integer, nullable=False),
-    Column("allocation_id", Uuid, ForeignKey("network_addresses.allocation_id"), nullable=False),
+    Column("allocation_id", Uuid, ForeignKey("network_addresses.allocation_id", ondelete="CASCADE"), nullable=False),
     Column("guest_port", Integer, nullable=False),
     CheckConstraint("port between 1 and 65535", name="published_port_is_valid"),
     CheckConstraint("guest_port between 1 and 65535", name="published_guest_port_is_valid"),

@@ -180,3 +180,18 @@ def test_wrong_usage_and_what_is_no_file(tmp_path: Path) -> None:
         refused(imported(server, tmp_path, *served(tmp_path / "served")), "no regular file")
         refused(imported(server, tmp_path / "absent", *served(tmp_path / "served")), "No such file")
         assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        (["https://a/x"], False),
+        (["https://a/x", "https://b/y"], False),
+        (["http://a/x", "https://b/y"], False),
+        (["http://a/x"], False),
+        (["https://a/x", "http://b/y"], True),
+        (["https://a/x", "http://b/y", "https://c/z"], True),
+    ],
+)
+def test_a_download_that_began_with_tls_does_not_go_on_without(urls: list[str], expected: bool) -> None:
+    assert fetching.leaves_https(urls) is expected

@@ -124,3 +124,10 @@ def test_nothing_that_a_tenant_sends_changes_the_platforms_part(
     said, _ = platforms_part(found["vendor-data"])
     assert [user["name"] for user in said["users"]] == ["tenant"]
     assert said["users"][0]["ssh_authorized_keys"] == keys
+
+
+@pytest.mark.parametrize("user", ["null", "true", "no", "on", "off", "root", "debian"])
+def test_a_login_user_is_a_name_whatever_yaml_makes_of_the_word(tmp_path: Path, user: str) -> None:
+    write_seed(tmp_path / "seed.iso", seed(user=user))
+    said, _ = platforms_part(files_of(tmp_path / "seed.iso")["vendor-data"])
+    assert [one["name"] for one in said["users"]] == [user]

@@ -129,6 +129,80 @@ def test_another_attempt_and_a_rebuild_keep_what_is_leased(database_url: str) ->
     run_with(database_url, work, limits=limits)
 
 
+def test_a_later_attempt_that_finds_no_address_fails_with_the_code(database_url: str) -> None:
+    """The agent makes tenant networks only since its restart."""
+    seeded = networked(database_url)
+    limits = replace(Limits(), provision_retry_first_seconds=0.0, networks=SMALL)
+    others = [create_allocation(database_url, seeded, gpus=1) for _ in range(3)]
+    for other in others:
+        begin(database_url, other)
+    allocation = create_allocation(database_url, seeded, gpus=1)
+
+    async def work(context: Context) -> None:
+        set_features(database_url, "{}")
+        await begin_provisioning(context, allocation, "w")
+        task = task_of(database_url, allocation)
+        await report(context, task, failed(task, FailureCode.INTERRUPTED))
+        await finish_provisioning(context, allocation)
+        set_features(database_url, "{tenant_network}")
+        concluded = await begin_provisioning(context, allocation, "w")
+        assert isinstance(concluded, Concluded)
+        assert concluded.code == "network_full"
+
+    run_with(database_url, work, limits=limits)
+    assert allocation_of(database_url, allocation)["state"] == "failed"
+
+
+def test_what_a_process_of_the_version_before_left_goes_with_its_tenant(database_url: str) -> None:
+    seeded = networked(database_url)
+    allocation = create_allocation(database_url, seeded)
+
+    async def work(context: Context) -> None:
+        await provision(context, database_url, allocation)
+        with connect(database_url) as connection:
+            left = connection.execute("select * from network_addresses").fetchall()
+            ports = connection.execute("select * from published_ports").fetchall()
+        await release(context, seeded, allocation)
+        await clean_up(context, database_url, allocation)
+        with connect(database_url) as connection, connection.cursor() as cursor:
+            cursor.executemany("insert into network_addresses values (%s, %s, %s, %s)", left)
+            cursor.executemany("insert into published_ports values (%s, %s, %s, %s)", ports)
+        await delete_tenant(context, operation(seeded), ADMIN, seeded.tenant_id)
+
+    run_with(database_url, work)
+    assert rows_of(database_url, LEASES) == rows_of(database_url, PORTS) == []
+
+
+def test_what_a_process_of_the_version_before_left_does_not_hold_up_the_archive(database_url: str) -> None:
+    seeded = networked(database_url)
+    allocation = create_allocation(database_url, seeded)
+    begin(database_url, allocation)
+    with connect(database_url) as connection:
+        connection.execute("set session_replication_role = replica")
+        connection.execute("delete from allocation_timeline")
+        connection.execute("set session_replication_role = origin")
+        connection.execute("delete from allocations where id = %s", (allocation,))
+    assert rows_of(database_url, LEASES) == rows_of(database_url, PORTS) == []
+
+
+def test_a_vni_is_drawn_once(database_url: str) -> None:
+    """A guest of the deleted tenant may still run on a node that does not answer."""
+    seeded = networked(database_url)
+    other = networked_tenant(database_url, seeded, "other")
+    begin(database_url, create_allocation(database_url, seeded, gpus=1))
+    first = rows_of(database_url, "select vni from networks")
+    with connect(database_url) as connection:
+        connection.execute("delete from networks")
+    begin(database_url, other)
+    assert rows_of(database_url, "select vni from networks") != first
+
+
+def set_features(url: str, features: str) -> None:
+    """What the agents of all nodes say that they can do."""
+    with connect(url) as connection:
+        connection.execute("update nodes set agent_features = cast(%s as text[])", (features,))
+
+
 def test_what_is_leased_is_shown_and_free_once_the_claim_is_closed(database_url: str) -> None:
     seeded = networked(database_url)
     allocation = create_allocation(database_url, seeded)
@@ -260,11 +334,7 @@ def test_a_smaller_pool_later_overlaps_no_network_of_before(database_url: str) -
 def test_the_last_vni_ends_the_pool(database_url: str) -> None:
     seeded = networked(database_url)
     with connect(database_url) as connection:
-        rival = add_tenant(connection, "rival")
-        connection.execute(
-            "insert into networks (tenant_id, region, vni, subnet) values (%s, 'north', %s, '172.16.0.0/24')",
-            (rival.tenant_id, 2**24 - 1),
-        )
+        connection.execute("select setval('network_vnis', %s)", (2**24 - 1,))
     allocation = create_allocation(database_url, seeded, gpus=1)
 
     async def work(context: Context) -> None:

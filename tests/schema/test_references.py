@@ -71,7 +71,25 @@ def test_a_row_without_its_parent_is_refused(schema: psycopg.Connection[Any], na
     assert refused.value.diag.constraint_name == name
 
 
-@pytest.mark.parametrize("name", FOREIGN_KEYS)
+LEASES = {
+    "network_addresses_allocation_id_fkey", "network_addresses_network_id_fkey", "published_ports_allocation_id_fkey",
+}  # fmt: skip
+"""A lease goes with its parent."""
+
+
+@pytest.mark.parametrize("name", sorted(LEASES))
+def test_a_lease_goes_with_its_parent(schema: psycopg.Connection[Any], name: str) -> None:
+    table, parent = FOREIGN_KEYS[name]
+    ignore_triggers(schema)
+    insert(schema, parent)
+    insert(schema, table, **CHANGES.get(table, {}))
+    heed_triggers(schema)
+    schema.execute(f"delete from {parent}".encode())
+    found = schema.execute(f"select count(*) from {table}".encode()).fetchone()
+    assert found == (0,)
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN_KEYS.keys() - LEASES))
 def test_a_parent_with_rows_is_not_deleted(schema: psycopg.Connection[Any], name: str) -> None:
     table, parent = FOREIGN_KEYS[name]
     ignore_triggers(schema)

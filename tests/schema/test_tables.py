@@ -20,9 +20,13 @@ from berth.local.servers import LocalPostgres
 from migrations.upgrading import sqlalchemy_url
 from orchestrator.database.metadata import METADATA
 
-NOUNS = sorted(path.parent.name for path in Path(orchestrator.__file__).parent.glob("*/tables.py"))
-for noun in NOUNS:
-    importlib.import_module(f"orchestrator.{noun}.tables")
+ROOT = Path(orchestrator.__file__).parents[1]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.glob("orchestrator/**/tables.py")
+)
+NOUNS = [module.split(".")[1] for module in MODULES]
+for module in MODULES:
+    importlib.import_module(module)
 
 PARTITIONS = "select relname from pg_class where relispartition"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from berth.cli.endings import UNREACHABLE, Refused
@@ -59,6 +59,16 @@ def _version(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
+def leaves_https(urls: Sequence[str]) -> bool:
+    """Whether a download that began with TLS went on without it."""
+    return urls[0].startswith("https:") and not all(url.startswith("https:") for url in urls)
+
+
+def _length_of(header: str | None) -> int:
+    """The length that an answer announces; 0 if it announces none that can be read: the download itself is bounded."""
+    return int(header) if header is not None and header.isdecimal() else 0
+
+
 def _downloaded(url: str, bytes_max: int) -> Iterator[bytes]:
     # Loaded by the command alone: start-up stays light.
     import httpx
@@ -69,11 +79,13 @@ def _downloaded(url: str, bytes_max: int) -> Iterator[bytes]:
             # Packed in transit a small answer could unpack without bound.
             client.stream("GET", url, headers={"accept-encoding": "identity"}) as answer,
         ):
+            if leaves_https([str(step.url) for step in (*answer.history, answer)]):
+                raise Refused(f"{url} leads to a URL without TLS", code="image_download_failed")
             if answer.is_error:
                 raise Refused(f"{url} answers {answer.status_code}", code="image_download_failed")
             if answer.headers.get("content-encoding", "identity") != "identity":
                 raise Refused(f"{url} sends packed content although it was asked not to", code="image_download_failed")
-            if int(answer.headers.get("content-length", 0)) > bytes_max:
+            if _length_of(answer.headers.get("content-length")) > bytes_max:
                 raise NotAnImage(f"it has more than {bytes_max} bytes (--bytes-max)")
             yield from answer.iter_raw(CHUNK_BYTES)
     except httpx.InvalidURL as error:

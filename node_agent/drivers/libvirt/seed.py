@@ -100,7 +100,7 @@ def _vendor_data(seed: Seed) -> str:
         f"disable_root: {'false' if seed.user == 'root' else 'true'}\n"
         "ssh_pwauth: false\nssh_deletekeys: true\n"
         f"ssh_keys:\n  ed25519_private: |\n{private}  ed25519_public: {seed.host_key_public}\n"
-        f"users:\n- name: {seed.user}\n  shell: /bin/bash\n  lock_passwd: true\n  sudo: 'ALL=(ALL) NOPASSWD:ALL'\n"
+        f"users:\n- name: {_quoted(seed.user)}\n  shell: /bin/bash\n  lock_passwd: true\n  sudo: 'ALL=(ALL) NOPASSWD:ALL'\n"
         f"  ssh_authorized_keys: [{', '.join(map(_quoted, seed.ssh_public_keys))}]\n"
         "growpart: {mode: auto, devices: ['/']}\nresize_rootfs: true\n"
     )

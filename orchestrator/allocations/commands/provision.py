@@ -64,7 +64,10 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         seconds_left = subject.seconds_until(subject.provision_until)
         fence = await draw_fence(tx, subject.claim_id)
         await note(tx, subject.id, worker, "provision_attempt", f"attempt {task.attempt + 1}", fence)
-        begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+        try:
+            begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
+        except NetworkFull as full:
+            return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
         assert subject.provision_until is not None, "provisioning began with a deadline"
         await wait_in_state(tx, subject, Wait.NODE, subject.provision_until)
         return begun
