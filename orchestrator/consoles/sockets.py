@@ -31,10 +31,12 @@ from orchestrator.consoles.hub import Link, Session
 from orchestrator.consoles.pace import Pace
 from orchestrator.consoles.rules import EndReason, reason_of_agent
 from orchestrator.consoles.settings import ConsoleLimits
-from orchestrator.problems import Forbidden, Problem, Unauthenticated
+from orchestrator.problems import Problem
 
 log = structlog.get_logger("orchestrator.consoles")
 CLOSE_SECONDS_MAX = 2.0
+CREDENTIAL_REFUSED = (401, 403)
+"""Statuses of a check whose credential gives no right any more, a key or a token."""
 
 
 class ConsoleSocket:
@@ -150,11 +152,11 @@ class ConsoleSocket:
             await asyncio.sleep(self._limits.recheck_seconds)
             try:
                 await self._recheck()
-            except (Unauthenticated, Forbidden):
-                self._session.finish(EndReason.UNAUTHENTICATED)
-                return
-            except Problem:
-                continue  # the check failed for another reason, and is repeated
+            except Problem as problem:
+                if problem.status in CREDENTIAL_REFUSED:
+                    self._session.finish(EndReason.UNAUTHENTICATED)
+                    return
+                # the check failed for another reason, and is repeated
 
     async def _watch_time(self) -> None:
         """End the joined session after its longest time, or after silence in both directions."""

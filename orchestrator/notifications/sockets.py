@@ -21,10 +21,12 @@ from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.notifications import messages
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
 from orchestrator.notifications.refusals import MessageRefused, TooManyMessages
-from orchestrator.problems import Forbidden, NotFound, Problem, Unauthenticated
+from orchestrator.problems import NotFound, Problem
 
 log = structlog.get_logger("orchestrator.notifications")
 RETRY_SECONDS = 1.0
+CREDENTIAL_REFUSED = (401, 403)
+"""Statuses of a check whose credential gives no right any more, a key or a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +180,11 @@ class NotificationSocket:
             await asyncio.sleep(self._limits.recheck_seconds)
             try:
                 await self._recheck()
-            except (Unauthenticated, Forbidden):
-                self._subscriber.finish("unauthenticated")
-                return
-            except Problem:
-                continue  # the check failed for another reason, and is repeated
+            except Problem as problem:
+                if problem.status in CREDENTIAL_REFUSED:
+                    self._subscriber.finish("unauthenticated")
+                    return
+                # the check failed for another reason, and is repeated
 
     def _refuse(self, refusal: Problem) -> None:
         self._refusal = refusal
