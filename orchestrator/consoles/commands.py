@@ -71,9 +71,9 @@ async def attach_session(context: Context, session_id: UUID, node_id: UUID, proc
     return await transact(context, lambda tx: store.note_attached(tx, session_id, node_id, process_id))
 
 
-async def keep_sessions(context: Context, process_id: UUID) -> dict[UUID, bool]:
-    """Say that a process is alive; its open sessions, and whether the allocation of each is active."""
-    return await transact(context, lambda tx: store.keep_sessions(tx, process_id))
+async def keep_sessions(context: Context, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, bool]:
+    """Say that a process still has these sessions; those that are open, and whether the allocation of each is active."""
+    return await transact(context, lambda tx: store.keep_sessions(tx, process_id, session_ids))
 
 
 async def end_session(

@@ -188,7 +188,9 @@ class ConsoleHub:
                 self._idle.clear()
                 continue
             try:
-                self._compare(known, await commands.keep_sessions(self._context, self.process_id))
+                # Not every open row of the process: the sweeper ends one whose end could not be recorded.
+                ids = [session.id for session in known]
+                self._compare(known, await commands.keep_sessions(self._context, self.process_id, ids))
             except (Problem, TransactionConflict) as error:
                 log.warning("consoles_not_confirmed", why=str(error))
 

@@ -113,7 +113,8 @@ returning id
 """
 _KEEP = """
 with kept as (
-    update console_sessions set seen_at = clock_timestamp() where process_id = :process_id and ended_at is null
+    update console_sessions set seen_at = clock_timestamp()
+    where id = any(cast(:ids as uuid[])) and process_id = :process_id and ended_at is null
     returning id, allocation_id
 )
 select k.id, a.state = 'active' as active from kept k join allocations a on a.id = k.allocation_id
@@ -217,9 +218,10 @@ async def note_attached(tx: Transaction, session_id: UUID, node_id: UUID, proces
     return (await tx.execute(_ATTACH, values)).first() is not None
 
 
-async def keep_sessions(tx: Transaction, process_id: UUID) -> dict[UUID, bool]:
-    """The open sessions of a process, which is alive, and whether the allocation of each is active."""
-    return {row.id: row.active for row in await tx.execute(_KEEP, {"process_id": process_id})}
+async def keep_sessions(tx: Transaction, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, bool]:
+    """Confirm these sessions, which a process still has; those that are open, and whether the allocation of each is active."""
+    found = await tx.execute(_KEEP, {"process_id": process_id, "ids": session_ids})
+    return {row.id: row.active for row in found}
 
 
 async def end_session(tx: Transaction, session_id: UUID, reason: str, counts: Counts) -> Ended | None:
