@@ -105,7 +105,7 @@ class Settings(TemporalSettings):
         15.0, gt=0, le=120, description="how long a node's agent has to connect for a console session"
     )
     console_silent_seconds: float = Field(
-        30.0, gt=0, description="a console session that its process has not confirmed for so long is ended"
+        30.0, ge=30, description="a console session that its process has not confirmed for so long is ended"
     )
     console_retention_seconds: float = Field(
         2_592_000.0, ge=0, le=3_153_600_000, description="how long an ended console session is kept"

@@ -32,6 +32,10 @@ log = structlog.get_logger("orchestrator.consoles")
 SECRET_BYTES = 32
 END_TRIES_MAX = 3
 RETRY_SECONDS = 0.5
+UNCONFIRMED_SECONDS_MAX = 20.0
+"""How long a session goes on unconfirmed: the worker ends it after `BERTH_CONSOLE_SILENT_SECONDS`, which is longer."""
+CONFIRM_SECONDS_MAX = 5.0
+RECONFIRM_SECONDS_MAX = 1.0
 
 
 class Link:
@@ -64,7 +68,8 @@ class Session:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        """Make what is waited for."""
+        """Make what is waited for; it is as good as confirmed now."""
+        self.confirmed_at = self.loop.time()
         self.link: asyncio.Future[Link] = self.loop.create_future()
         self.ended: asyncio.Future[EndReason] = self.loop.create_future()
 
@@ -80,12 +85,22 @@ class Session:
 
 
 class ConsoleHub:
-    """`address`: where agents reach this process; None: it serves no consoles. Call it from one event loop."""
+    """`address`: where agents reach this process; None: it serves no consoles. Call it from one event loop.
 
-    def __init__(self, context: Context, limits: ConsoleLimits, address: str | None) -> None:
+    A session that the database has not confirmed for `unconfirmed_seconds_max` ends as `process_lost`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        limits: ConsoleLimits,
+        address: str | None,
+        unconfirmed_seconds_max: float = UNCONFIRMED_SECONDS_MAX,
+    ) -> None:
         self._context = context.for_platform()
         self.limits = limits
         self._address = address
+        self._unconfirmed_seconds_max = unconfirmed_seconds_max
         self.process_id = uuid4()
         self._sessions: dict[UUID, Session] = {}
         self._opening = 0
@@ -179,24 +194,36 @@ class ConsoleHub:
                     await asyncio.sleep(0.01)
 
     async def _keep(self) -> None:
-        """Confirm the sessions, and end those that the database or their allocation has ended."""
+        """Confirm the sessions, and end those that the database or their allocation has ended, or that it does not confirm."""
+        pause = self.limits.recheck_seconds
         while True:
             await self._idle.wait()
-            await asyncio.sleep(self.limits.recheck_seconds)
+            await asyncio.sleep(pause)
             known = list(self._sessions.values())
             if not known:
                 self._idle.clear()
                 continue
+            # Not every open row of the process: the sweeper ends one whose end could not be recorded.
+            ids = [session.id for session in known]
+            loop = asyncio.get_running_loop()
+            asked_at = loop.time()
+            pause = self.limits.recheck_seconds
             try:
-                # Not every open row of the process: the sweeper ends one whose end could not be recorded.
-                ids = [session.id for session in known]
-                self._compare(known, await commands.keep_sessions(self._context, self.process_id, ids))
-            except (Problem, TransactionConflict) as error:
-                log.warning("consoles_not_confirmed", why=str(error))
+                async with asyncio.timeout(min(CONFIRM_SECONDS_MAX, self._unconfirmed_seconds_max)):
+                    found = await commands.keep_sessions(self._context, self.process_id, ids)
+            except (Problem, TransactionConflict, TimeoutError) as error:
+                log.warning("consoles_not_confirmed", why=str(error) or type(error).__name__)
+                pause = min(pause, RECONFIRM_SECONDS_MAX)
+                for session in known:
+                    if loop.time() - session.confirmed_at >= self._unconfirmed_seconds_max:
+                        session.finish(EndReason.PROCESS_LOST)
+                continue
+            self._compare(known, found, asked_at)
 
     @staticmethod
-    def _compare(known: Iterable[Session], found: dict[UUID, bool]) -> None:
+    def _compare(known: Iterable[Session], found: dict[UUID, bool], asked_at: float) -> None:
         for session in known:
+            session.confirmed_at = asked_at
             if session.id not in found:
                 session.finish(EndReason.PROCESS_LOST)
             elif not found[session.id]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
+import psycopg
 import pytest
+from pydantic import ValidationError
 
 from berth.local.servers import LocalPostgres
-from orchestrator.consoles.hub import ConsoleHub, Session
+from orchestrator.consoles.hub import (
+    CONFIRM_SECONDS_MAX,
+    RECONFIRM_SECONDS_MAX,
+    UNCONFIRMED_SECONDS_MAX,
+    ConsoleHub,
+    Session,
+)
 from orchestrator.consoles.rules import EndReason
 from orchestrator.consoles.settings import ConsoleSettings
 from orchestrator.operations.execution import Context
@@ -19,8 +28,9 @@ from orchestrator.tenants.principals import Principal
 from tests.allocations.driving import run_with
 from tests.consoles.stage import ConsoleStage
 from tests.databases import copied_database
-from tests.support.waiting import async_wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for
 from worker.consoles.sweeping import sweep_consoles
+from worker.settings import Settings as WorkerSettings
 
 REFUSE_END = """
 create function refuse_end() returns trigger language plpgsql as $$
@@ -39,10 +49,10 @@ def rows(postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path)
 
 
 @asynccontextmanager
-async def keeping(context: Context) -> AsyncIterator[ConsoleHub]:
+async def keeping(context: Context, unconfirmed_seconds_max: float = 60.0) -> AsyncIterator[ConsoleHub]:
     """The sessions of a process, which confirms them."""
     limits = ConsoleSettings(console_recheck_seconds=RECHECK_SECONDS).console_limits()
-    hub = ConsoleHub(context, limits, "127.0.0.1:1")
+    hub = ConsoleHub(context, limits, "127.0.0.1:1", unconfirmed_seconds_max)
     async with hub.running():
         yield hub
 
@@ -85,3 +95,32 @@ def test_a_session_whose_end_is_not_recorded_is_not_confirmed(rows: ConsoleStage
             assert rows.sessions(first)[0]["ended_at"] is None
 
     run_with(rows.url, work)
+
+
+def test_a_process_that_loses_the_database_ends_its_sessions(rows: ConsoleStage) -> None:
+    """Before the worker does, which then lets another session be opened."""
+    allocation = rows.active()
+
+    async def work(context: Context) -> None:
+        async with keeping(context, 0.5) as hub, opened(hub, context, rows, allocation) as session:
+            await confirmed_anew(rows, session.id)
+            assert not session.ended.done()
+            with psycopg.connect(rows.url) as locking:
+                locking.execute("lock table console_sessions in access exclusive mode")
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    assert await asyncio.shield(session.ended) is EndReason.PROCESS_LOST
+        assert rows.ended(session.id)["reason"] == "process_lost"
+
+    run_with(rows.url, work)
+
+
+def test_the_process_gives_up_before_the_worker_does() -> None:
+    assert UNCONFIRMED_SECONDS_MAX + CONFIRM_SECONDS_MAX + RECONFIRM_SECONDS_MAX < least_silent_seconds()
+    with pytest.raises(ValidationError):
+        ConsoleSettings(console_recheck_seconds=10.5)
+
+
+def least_silent_seconds() -> float:
+    """The least time without confirmation after which a worker may be set to end a session."""
+    (bound,) = (one.ge for one in WorkerSettings.model_fields["console_silent_seconds"].metadata)
+    return float(bound)
