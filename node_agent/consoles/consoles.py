@@ -133,8 +133,11 @@ class Consoles:
     async def _attach(self, session: Session, body: TaskBody, order: ConsoleParameters, link: Link) -> ConsoleReport:
         held = self._sessions.get(order.allocation_id)
         if held is not None and held.fence > session.fence:
+            # It must not take the place of the newer one, which the agent's other tasks end by it.
             session.end("superseded")
-        elif held is not None:
+            await _say_end(link, ConsoleEnd(reason="superseded"))
+            return session.report()
+        if held is not None:
             held.end("superseded")
         console = self._console_of(order.allocation_id)
         if console is None:

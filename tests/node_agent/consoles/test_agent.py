@@ -139,6 +139,11 @@ def test_a_newer_session_takes_over_and_an_older_one_does_not(play: Play) -> Non
             assert end["reason"] == "superseded"
             await second.send(DATA, b"mine\n")
             await second.output_until(b"mine")
+            released = await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([2]), allocation))
+            end = await second.end()
+            assert end is not None
+            assert end["reason"] == "guest_ended", "the older one did not take its place"
+            assert (await plane.result_of(released)).outcome == "completed"
 
     play(scenario)
 
