@@ -10,12 +10,14 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
 from uuid import UUID
 
 import structlog
 
 from node_agent.clock import ServerClock
 from node_agent.consoles.dialing import DialFailed, Link, dial
+from node_agent.consoles.holding import Holder
 from node_agent.consoles.output import GuestOutput
 from node_agent.drivers.contract import Driver, DriverFailure, InteractiveConsole
 from node_agent.metrics import AgentMetrics
@@ -37,6 +39,8 @@ log = structlog.get_logger("node_agent.consoles")
 
 INPUT_SECONDS_MAX = 5.0
 """How long the guest may leave input in the way; then what is left of the frame is dropped."""
+HANDOVER_SECONDS_MAX = 5.0
+"""How long a session waits for an earlier one to let go of the console."""
 
 
 class GuestGone(Exception):
@@ -96,6 +100,7 @@ class Consoles:
         self._metrics = metrics
         self._tls = tls
         self._sessions: dict[UUID, Session] = {}
+        self._holders: dict[UUID, Holder] = {}
 
     def end(self, allocation_id: UUID | None, reason: str = "guest_ended") -> None:
         """End the session of an allocation whose guest is about to change."""
@@ -110,7 +115,7 @@ class Consoles:
             async with dial(order, self._tls(), max(0.0, dial_seconds)) as link:
                 if order.mode == "log":
                     return await self._send_log(session, order, link)
-                return await self._attach(session, body, order, link)
+                return await self.attach(session, body.expires_at, order, link)
         except DialFailed as failure:
             raise DriverFailure(FailureCode.DRIVER_ERROR, str(failure)) from failure
 
@@ -130,7 +135,10 @@ class Consoles:
         await _say_end(link, end)
         return session.report()
 
-    async def _attach(self, session: Session, body: TaskBody, order: ConsoleParameters, link: Link) -> ConsoleReport:
+    async def attach(
+        self, session: Session, expires_at: datetime, order: ConsoleParameters, link: Link
+    ) -> ConsoleReport:
+        """Serve a session over a link whose both sides have proven themselves, until `expires_at` at the latest."""
         held = self._sessions.get(order.allocation_id)
         if held is not None and held.fence > session.fence:
             # It must not take the place of the newer one, which the agent's other tasks end by it.
@@ -142,11 +150,11 @@ class Consoles:
         console = self._console_of(order.allocation_id)
         if console is None:
             session.end("no_console")
-        seconds = (body.expires_at - self._clock.now()).total_seconds()
+        seconds = (expires_at - self._clock.now()).total_seconds()
         self._sessions[order.allocation_id] = session
         self._metrics.consoles.inc()
         try:
-            reason, detail = await self._pump(session, console, link, seconds)
+            reason, detail = await self._pump(session, order.allocation_id, console, link, seconds)
         finally:
             self._metrics.consoles.dec()
             if self._sessions.get(order.allocation_id) is session:
@@ -164,34 +172,72 @@ class Consoles:
         return driver.attach(allocation_id) if isinstance(driver, InteractiveConsole) else None
 
     async def _pump(
-        self, session: Session, console: AbstractAsyncContextManager[int] | None, link: Link, seconds_max: float
+        self,
+        session: Session,
+        allocation_id: UUID,
+        console: AbstractAsyncContextManager[int] | None,
+        link: Link,
+        seconds_max: float,
     ) -> tuple[str, str]:
         """Pump until the session ends; why, and a sentence about it."""
         if console is None or session.is_over:
             return await session.ended(0.0), ""
+        ending = asyncio.create_task(session.ended(seconds_max))
+        before = self._holders.get(allocation_id)
         try:
-            async with console as descriptor:
-                output = GuestOutput(descriptor)
-                pumps = [
-                    asyncio.create_task(_to_tenant(session, output, link)),
-                    asyncio.create_task(_to_guest(session, descriptor, link)),
-                ]
-                for pump in pumps:
-                    pump.add_done_callback(session.note_end_of)
-                output.start()
-                try:
-                    return await session.ended(seconds_max), ""
-                finally:
-                    for pump in pumps:
-                        pump.cancel()
-                    await asyncio.gather(*pumps, return_exceptions=True)
-                    output.stop()
+            # A driver gives a console to one client at a time, and one that hangs gets no second call.
+            if before is not None and not await before.closed(min(HANDOVER_SECONDS_MAX, seconds_max)):
+                session.end("no_console")
+                return await ending, "an earlier session has not let go of the console"
+            if session.is_over:
+                return await ending, ""
+            return await self._pump_held(session, self._hold(allocation_id, console), link, ending), ""
         except LookupError as error:
             session.end("no_guest")
             return "no_guest", str(error)[:300]
         except OSError as error:
             session.end("no_console")
             return "no_console", str(error)[:300]
+        finally:
+            ending.cancel()
+
+    def _hold(self, allocation_id: UUID, console: AbstractAsyncContextManager[int]) -> Holder:
+        holder = self._holders[allocation_id] = Holder(console)
+
+        def forget(_: asyncio.Task[None]) -> None:
+            if self._holders.get(allocation_id) is holder:
+                del self._holders[allocation_id]
+
+        holder.task.add_done_callback(forget)
+        return holder
+
+    @staticmethod
+    async def _pump_held(session: Session, holder: Holder, link: Link, ending: asyncio.Task[str]) -> str:
+        """Pump once the console is open; why the session ended. Raises what opening the console raised."""
+        try:
+            await asyncio.wait({ending, holder.opened}, return_when=asyncio.FIRST_COMPLETED)
+            if not holder.opened.done():
+                return await ending
+            descriptor = holder.opened.result()
+            output = GuestOutput(descriptor)
+            pumps = [
+                asyncio.create_task(_to_tenant(session, output, link)),
+                asyncio.create_task(_to_guest(session, descriptor, link)),
+            ]
+            for pump in pumps:
+                pump.add_done_callback(session.note_end_of)
+            output.start()
+            try:
+                return await asyncio.shield(ending)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+                output.stop()
+        finally:
+            holder.release()
+            if holder.opened.done():
+                await holder.closed(HANDOVER_SECONDS_MAX)
 
 
 async def _to_tenant(session: Session, output: GuestOutput, link: Link) -> None:

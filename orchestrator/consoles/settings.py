@@ -58,7 +58,10 @@ class ConsoleSettings(BaseSettings):
     console_session_seconds: float = Field(14_400.0, gt=0, le=86_400, description="longest session")
     console_stall_seconds: float = Field(30.0, gt=0, description="how long a client may read nothing of a console")
     console_recheck_seconds: float = Field(
-        1.0, gt=0, le=10, description="how often the right to a session, and the state of its allocation, is checked again"
+        1.0,
+        gt=0,
+        le=10,
+        description="how often the right to a session, and the state of its allocation, is checked again",
     )
     console_output_bytes_per_second: int = Field(
         1_048_576,

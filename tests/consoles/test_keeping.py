@@ -58,7 +58,9 @@ async def keeping(context: Context, unconfirmed_seconds_max: float = 60.0) -> As
 
 
 @asynccontextmanager
-async def opened(hub: ConsoleHub, context: Context, stage: ConsoleStage, allocation: uuid.UUID) -> AsyncIterator[Session]:
+async def opened(
+    hub: ConsoleHub, context: Context, stage: ConsoleStage, allocation: uuid.UUID
+) -> AsyncIterator[Session]:
     """A session of the stage's tenant."""
     principal = Principal("member", uuid.uuid4(), stage.seeded.tenant_id)
     async with hub.session(context, principal, allocation, "attach", None) as session:
