@@ -94,10 +94,13 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes] | None
 
 
 def count_of(payload: bytes) -> int:
-    """The number that a `DROPPED` frame carries. Raises `FrameRefused`."""
+    """The number that a `DROPPED` frame carries, at most `INTEGER_MAX`. Raises `FrameRefused`."""
     if len(payload) != 8:
         raise FrameRefused("a count has eight bytes")
-    return int.from_bytes(payload, "big")
+    number = int.from_bytes(payload, "big")
+    if number > INTEGER_MAX:
+        raise FrameRefused(f"a count is at most {INTEGER_MAX}")
+    return number
 
 
 def counted(number: int) -> bytes:

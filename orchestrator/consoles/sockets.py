@@ -26,6 +26,7 @@ from node_agent.wire.console import (
     frame,
     read_frame,
 )
+from node_agent.wire.fields import INTEGER_MAX
 from orchestrator.consoles import messages, metrics
 from orchestrator.consoles.hub import Link, Session
 from orchestrator.consoles.pace import Pace
@@ -132,7 +133,8 @@ class ConsoleSocket:
                 return
             if kind == DROPPED:
                 count = count_of(payload)
-                self._session.dropped += count
+                # An agent may send any number of counts; the sum must stay one that the database stores.
+                self._session.dropped = min(self._session.dropped + count, INTEGER_MAX)
                 metrics.BYTES.labels("dropped").inc(count)
                 async with asyncio.timeout(self._limits.stall_seconds):
                     await self._socket.send_text(messages.dropped(count))

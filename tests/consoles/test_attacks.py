@@ -9,7 +9,8 @@ import uuid
 import pytest
 from websockets.sync.client import ClientConnection
 
-from node_agent.wire.console import DATA, HELLO, WELCOME
+from node_agent.wire.console import DATA, HELLO, WELCOME, counted
+from node_agent.wire.fields import INTEGER_MAX
 from tests.allocations.seeding import add_tenant, connect
 from tests.consoles.stage import AgentLink, ConsoleStage, other_node
 from tests.consoles.talking import attached, message, output_until, refused
@@ -177,6 +178,7 @@ def test_what_is_no_hello_ends_the_connection(stage: ConsoleStage, sent: bytes) 
         b"?" + (0).to_bytes(4, "big"),
         b"E" + (3).to_bytes(4, "big") + b"{}x",
         b"L" + (1).to_bytes(4, "big") + b"x",
+        b"L" + (8).to_bytes(4, "big") + b"\xff" * 8,
     ],
 )
 def test_what_is_no_frame_ends_the_session(stage: ConsoleStage, sent: bytes) -> None:
@@ -185,6 +187,17 @@ def test_what_is_no_frame_ends_the_session(stage: ConsoleStage, sent: bytes) -> 
         stage.joined(session_id).connection.sendall(sent)
         row = stage.ended(session_id)
         assert row["reason"] == "agent_lost"
+
+
+def test_counts_beyond_any_number_do_not_keep_the_end_from_being_recorded(stage: ConsoleStage) -> None:
+    with attached(stage.api, stage.key(), stage.active()) as socket:
+        session_id = waiting(socket)
+        agent = stage.joined(session_id)
+        for _ in range(1_100):  # more than the greatest number of the column
+            agent.connection.sendall(counted(INTEGER_MAX))
+        agent.end()
+        row = stage.ended(session_id)
+    assert (row["reason"], row["bytes_dropped"]) == ("guest_ended", INTEGER_MAX)
 
 
 def test_a_browser_sends_its_key_as_a_subprotocol_and_reads_why_not(stage: ConsoleStage) -> None:
