@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,14 @@ class ConsoleSettings(BaseSettings):
     console_input_bytes_per_second: int = Field(
         65_536, ge=64, description="input that a session passes on in a second; what comes faster waits at the client"
     )
+
+    @field_validator("console_address")
+    @classmethod
+    def _names_a_port(cls, address: str | None) -> str | None:
+        """The worker would otherwise fail to sign the task of each session."""
+        if address is not None and not 1 <= int(address.rpartition(":")[2]) <= PORT_MAX:
+            raise ValueError(f"the port is from 1 to {PORT_MAX}")
+        return address
 
     def console_limits(self) -> ConsoleLimits:
         """The bounds that sessions obey."""

@@ -90,7 +90,8 @@ from (select clock_timestamp() as now) c
 returning id, node_id, waits_until
 """
 _FIND_UNSIGNED = """
-select id from console_sessions where ended_at is null and task_id is null order by opened_at limit :limit
+select id from console_sessions where ended_at is null and task_id is null and waits_until > clock_timestamp()
+order by opened_at limit :limit
 """
 _LOCK_NODE = """
 select epoch from nodes where id = (select node_id from console_sessions where id = :id) for no key update

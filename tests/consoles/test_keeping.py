@@ -21,6 +21,7 @@ from orchestrator.consoles.hub import (
     ConsoleHub,
     Session,
 )
+from orchestrator.consoles.queries import find_unsigned
 from orchestrator.consoles.rules import EndReason
 from orchestrator.consoles.settings import ConsoleSettings
 from orchestrator.operations.execution import Context
@@ -117,7 +118,7 @@ def test_a_process_that_loses_the_database_ends_its_sessions(rows: ConsoleStage)
 
 
 def test_the_process_gives_up_before_the_worker_does() -> None:
-    assert UNCONFIRMED_SECONDS_MAX + CONFIRM_SECONDS_MAX + RECONFIRM_SECONDS_MAX < least_silent_seconds()
+    assert least_silent_seconds() > UNCONFIRMED_SECONDS_MAX + CONFIRM_SECONDS_MAX + RECONFIRM_SECONDS_MAX
     with pytest.raises(ValidationError):
         ConsoleSettings(console_recheck_seconds=10.5)
 
@@ -126,3 +127,26 @@ def least_silent_seconds() -> float:
     """The least time without confirmation after which a worker may be set to end a session."""
     (bound,) = (one.ge for one in WorkerSettings.model_fields["console_silent_seconds"].metadata)
     return float(bound)
+
+
+def test_sessions_that_are_too_late_take_no_turn_of_the_worker(rows: ConsoleStage) -> None:
+    """Else as many of them as a turn takes would keep every other session from its task."""
+    first, second = rows.active(), rows.active()
+
+    async def work(context: Context) -> None:
+        async with (
+            keeping(context) as hub,
+            opened(hub, context, rows, first) as late,
+            opened(hub, context, rows, second) as due,
+        ):
+            rows.execute("update console_sessions set waits_until = clock_timestamp() where id = %s", late.id)
+            assert await find_unsigned(context, 1) == [due.id]
+
+    run_with(rows.url, work)
+
+
+@pytest.mark.parametrize("address", ["api.example.org:0", "api.example.org:65536", "[::1]:99999"])
+def test_an_address_without_a_possible_port_is_refused_at_the_start(address: str) -> None:
+    with pytest.raises(ValidationError, match="the port is from 1 to 65535"):
+        ConsoleSettings(console_address=address)
+    assert ConsoleSettings(console_address="[::1]:65535").console_address == "[::1]:65535"
