@@ -43,6 +43,41 @@ def test_secrets_are_readable_by_their_owner_alone(secrets: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
 
 
+@pytest.mark.parametrize(
+    ("names", "console_name", "why"),
+    [
+        (("203.0.113.7", "nodes.example.org"), "", "203.0.113.7 has no domain"),
+        (("2001:db8::7",), "", "2001:db8::7 has no domain"),
+        (("::ffff:203.0.113.7",), "", "has no domain"),
+        (("berth",), "", "berth has no domain"),
+        (("nodes.example.org", "203.0.113.7"), "203.0.113.7", "a name of the node listener"),
+        (("nodes.example.org",), "Nodes.Example.org", "a name of the node listener"),
+        (("nodes.example.org", "consoles.example.org"), "", "a name of the node listener"),
+    ],
+)
+def test_the_console_listener_gets_no_name_of_the_node_listener(
+    tmp_path: Path, names: tuple[str, ...], console_name: str, why: str
+) -> None:
+    directory = tmp_path / "secrets"
+    command = [str(deployment.DEPLOY / "make-secrets"), str(directory), *names]
+    environment = {**os.environ, "CONSOLE_NAME": console_name}
+    made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert made.returncode == 2
+    assert why in made.stderr
+    assert not directory.exists()
+
+
+def test_the_console_listener_gets_the_name_that_is_given(tmp_path: Path) -> None:
+    directory = tmp_path / "secrets"
+    command = [str(deployment.DEPLOY / "make-secrets"), str(directory), "203.0.113.7"]
+    subprocess.run(command, capture_output=True, check=True, env={**os.environ, "CONSOLE_NAME": "203.0.113.8"})
+    shown = ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in"]
+    for stem, address in (("console", "203.0.113.8"), ("node", "203.0.113.7")):
+        file = str(directory / f"{stem}_listener_certificate.pem")
+        found = subprocess.run([*shown, file], capture_output=True, text=True, check=True).stdout
+        assert found.split()[-1] == f"Address:{address}"
+
+
 def test_making_secrets_again_changes_nothing_and_adds_what_is_missing(tmp_path: Path) -> None:
     directory = tmp_path / "secrets"
     deployment.make_secrets(directory)

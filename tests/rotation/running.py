@@ -112,7 +112,7 @@ class Deployment:
 
     def make_secrets(self) -> None:
         """Run deploy/make-secrets."""
-        run(deployment.DEPLOY / "make-secrets", self.secrets, *NAMES)
+        run("env", "CONSOLE_NAME=consoles.localhost", deployment.DEPLOY / "make-secrets", self.secrets, *NAMES)
 
     def sign_key_set(self) -> None:
         """Run deploy/sign-key-set."""
