@@ -28,8 +28,10 @@ log = structlog.get_logger("orchestrator.consoles")
 HANDSHAKE_SECONDS_MAX = 5.0
 HELLO_SECONDS_MAX = 5.0
 LAST_FRAME_SECONDS_MAX = 1.0
+STRANGERS_MAX = 64
+"""Connections that have not shown a certificate yet. Beyond it the oldest is cut off: a handshake takes milliseconds."""
 UNCLAIMED_MAX = 64
-"""Connections beside those of sessions: they have not named theirs yet."""
+"""Connections of nodes that have not named their session yet; beyond it they are refused."""
 BACKLOG = 256
 ACCEPTED_AT_ONCE_MAX = 32
 PAUSE_SECONDS = 0.1
@@ -54,8 +56,9 @@ class ConsoleListener:
         self._database = database.for_platform()
         self._trust_domain = settings.trust_domain
         self._where = (settings.console_host, settings.console_port)
-        self._connections_max = settings.console_sessions_max + UNCLAIMED_MAX
         self._connections: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._unclaimed = 0
         self._stopped = asyncio.Event()
 
     async def serve(self) -> None:
@@ -92,17 +95,23 @@ class ConsoleListener:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     def _take(self, connection: socket.socket) -> None:
-        if len(self._connections) >= self._connections_max:
-            connection.close()
+        if len(self._strangers) >= STRANGERS_MAX:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.cancel()
             LINKS.labels("too_many").inc()
-            return
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEP_ALIVE:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
         task = asyncio.create_task(self._serve(connection))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._strangers[task] = None
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self._strangers.pop(task, None)
 
     async def _serve(self, connection: socket.socket) -> None:
         """One connection: handshake, first frame, then as long as its session."""
@@ -117,6 +126,9 @@ class ConsoleListener:
             connection.close()
             LINKS.labels("handshake").inc()
             return
+        own = asyncio.current_task()
+        assert own is not None, "a connection has a task"
+        self._strangers.pop(own, None)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             outcome = await self._join(Link(reader, writer))
@@ -133,17 +145,29 @@ class ConsoleListener:
 
     async def _join(self, link: Link) -> str:
         """Join it with its session, and return when that has ended; the outcome."""
+        if self._unclaimed >= UNCLAIMED_MAX:
+            return "too_many"
+        self._unclaimed += 1
+        try:
+            is_claimed = await self._claim(link)
+        finally:
+            self._unclaimed -= 1
+        if not is_claimed:
+            return "refused"
+        await link.closed.wait()
+        return "served"
+
+    async def _claim(self, link: Link) -> bool:
+        """Whether its first frame names a session that its node has a right to."""
         peer = link.writer.get_extra_info("ssl_object").getpeercert()
         identity = node_identity(peer, self._trust_domain)
         async with asyncio.timeout(HELLO_SECONDS_MAX):
             first = await read_frame(link.reader)
             if first is None or first[0] != HELLO:
-                return "refused"
+                return False
             hello = ConsoleHello.model_validate_json(first[1])
             standing = await find_standing(self._database, identity.node_id, identity.serial)
             session = await self._hub.claim(hello, standing.node_id, link)
         if session is None:
             log.warning("console_link_refused", why="no session waits for it", node_id=str(standing.node_id))
-            return "refused"
-        await link.closed.wait()
-        return "served"
+        return session is not None

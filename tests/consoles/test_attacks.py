@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from contextlib import ExitStack
+from socket import create_connection
 
 import pytest
 from websockets.sync.client import ClientConnection
@@ -12,7 +14,7 @@ from websockets.sync.client import ClientConnection
 from node_agent.wire.console import DATA, HELLO, WELCOME, counted
 from node_agent.wire.fields import INTEGER_MAX
 from tests.allocations.seeding import add_tenant, connect
-from tests.consoles.stage import AgentLink, ConsoleStage, other_node
+from tests.consoles.stage import SECONDS_MAX, AgentLink, ConsoleStage, other_node
 from tests.consoles.talking import attached, message, output_until, refused
 
 
@@ -151,6 +153,23 @@ def test_a_client_without_a_certificate_is_refused_by_tls(stage: ConsoleStage) -
     link = stage.dial(None)  # in TLS 1.3 the client learns of the refusal when it reads
     assert is_refused(link)
     assert stage.metric('berth_api_console_links_total{outcome="handshake"}') >= 1
+
+
+def test_connections_without_a_certificate_take_no_place_of_a_session(stage: ConsoleStage) -> None:
+    where = ("127.0.0.1", stage.endpoints.console_port)
+    with attached(stage.api, stage.key(), stage.active()) as socket, ExitStack() as silent:
+        session_id = waiting(socket)
+        digest = stage.issue(session_id)
+        (row,) = stage.rows("select node_id from console_sessions where id = %s", uuid.UUID(session_id))
+        certificate = stage.certificate(row["node_id"])
+        for _ in range(300):  # more than the sessions of the process and all that may wait beside them
+            silent.enter_context(create_connection(where, timeout=SECONDS_MAX))
+        rightful = stage.dial(certificate)
+        rightful.hello(session_id, digest)
+        welcome = rightful.receive()
+        assert welcome is not None
+        assert welcome[0] == WELCOME
+        assert stage.metric('berth_api_console_links_total{outcome="too_many"}') >= 200
 
 
 @pytest.mark.parametrize(
