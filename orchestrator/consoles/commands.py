@@ -71,8 +71,8 @@ async def attach_session(context: Context, session_id: UUID, node_id: UUID, proc
     return await transact(context, lambda tx: store.note_attached(tx, session_id, node_id, process_id))
 
 
-async def keep_sessions(context: Context, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, bool]:
-    """Say that a process still has these sessions; those that are open, and whether the allocation of each is active."""
+async def keep_sessions(context: Context, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, EndReason | None]:
+    """Say that a process still has these sessions; those that are open, each with a reason to end it."""
     return await transact(context, lambda tx: store.keep_sessions(tx, process_id, session_ids))
 
 

@@ -194,7 +194,7 @@ class ConsoleHub:
                     await asyncio.sleep(0.01)
 
     async def _keep(self) -> None:
-        """Confirm the sessions, and end those that the database or their allocation has ended, or that it does not confirm."""
+        """Confirm the sessions, and end those that the database, their allocation or their node has ended, or that are not confirmed."""
         pause = self.limits.recheck_seconds
         while True:
             await self._idle.wait()
@@ -221,13 +221,13 @@ class ConsoleHub:
             self._compare(known, found, asked_at)
 
     @staticmethod
-    def _compare(known: Iterable[Session], found: dict[UUID, bool], asked_at: float) -> None:
+    def _compare(known: Iterable[Session], found: dict[UUID, EndReason | None], asked_at: float) -> None:
         for session in known:
             session.confirmed_at = asked_at
             if session.id not in found:
                 session.finish(EndReason.PROCESS_LOST)
-            elif not found[session.id]:
-                session.finish(EndReason.RELEASED)
+            elif (reason := found[session.id]) is not None:
+                session.finish(reason)
 
     async def _end(self, session: Session, principal: Principal, request_id: str | None) -> None:
         """Record the end. What cannot be recorded now is ended by the sweeper, once this process no longer confirms it."""

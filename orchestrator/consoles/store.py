@@ -9,7 +9,7 @@ from uuid import UUID
 
 from node_agent.protocol import TaskType
 from node_agent.wire.console import CONSOLE_FEATURE, ConsoleParameters
-from orchestrator.consoles.rules import GRACE_SECONDS, TASK_GRACE_SECONDS, Counts, Mode, Target
+from orchestrator.consoles.rules import GRACE_SECONDS, TASK_GRACE_SECONDS, Counts, EndReason, Mode, Target
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.store.node_tasks import issue_node_task
@@ -116,9 +116,11 @@ _KEEP = """
 with kept as (
     update console_sessions set seen_at = clock_timestamp()
     where id = any(cast(:ids as uuid[])) and process_id = :process_id and ended_at is null
-    returning id, allocation_id
+    returning id, allocation_id, node_id, task_id
 )
-select k.id, a.state = 'active' as active from kept k join allocations a on a.id = k.allocation_id
+select k.id, case when a.state <> 'active' then 'released'
+                  when n.identity_conflict_at is not null or t.node_epoch <> n.epoch then 'agent_lost' end as reason
+from kept k join allocations a on a.id = k.allocation_id join nodes n on n.id = k.node_id left join node_tasks t on t.id = k.task_id
 """
 _END = """
 update console_sessions set ended_at = c.now, reason = :reason, waits_for = null, waits_since = null, waits_until = null,
@@ -219,10 +221,13 @@ async def note_attached(tx: Transaction, session_id: UUID, node_id: UUID, proces
     return (await tx.execute(_ATTACH, values)).first() is not None
 
 
-async def keep_sessions(tx: Transaction, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, bool]:
-    """Confirm these sessions, which a process still has; those that are open, and whether the allocation of each is active."""
+async def keep_sessions(tx: Transaction, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, EndReason | None]:
+    """Confirm these sessions, which a process still has; those that are open, each with a reason to end it.
+
+    None: its allocation is active, and its node has the identity that its task was signed for, uncontested.
+    """
     found = await tx.execute(_KEEP, {"process_id": process_id, "ids": session_ids})
-    return {row.id: row.active for row in found}
+    return {row.id: None if row.reason is None else EndReason(row.reason) for row in found}
 
 
 async def end_session(tx: Transaction, session_id: UUID, reason: str, counts: Counts) -> Ended | None:

@@ -83,6 +83,22 @@ def test_the_end_of_the_allocation_ends_the_session(stage: ConsoleStage) -> None
     assert found[0] == END
 
 
+@pytest.mark.parametrize(
+    "change", ["identity_conflict_at = clock_timestamp()", "epoch = epoch + 1"], ids=["conflict", "epoch"]
+)
+def test_a_node_that_loses_its_identity_ends_the_session(stage: ConsoleStage, change: str) -> None:
+    allocation = stage.active()
+    node = stage.node_of(allocation)
+    with attached(stage.api, stage.key(), allocation) as socket:
+        session_id = message(socket)["session_id"]
+        stage.joined(session_id)
+        assert message(socket)["type"] == "begin"
+        stage.execute(f"update nodes set {change} where id = %s", node)
+        assert ending(socket) == (4503, "agent_lost")
+    stage.execute("update nodes set identity_conflict_at = null where id = %s", node)
+    assert stage.ended(session_id)["reason"] == "agent_lost"
+
+
 def test_a_revoked_key_ends_the_session(stage: ConsoleStage) -> None:
     allocation, key = stage.active(), stage.key()
     with attached(stage.api, key, allocation) as socket:
