@@ -26,6 +26,7 @@ from tests.mutants import (
 )
 from tests.mutants.fleet import (
     burn_ins,
+    consoles,
     devices,
     discovery,
     faults,
@@ -58,6 +59,7 @@ MODULES = (
     guests,
     hosts,
     images,
+    consoles,
     wipes,
     health,
     discovery,
