@@ -121,6 +121,19 @@ join slots s on s.node_id = r.node_id and s.slot_index = any (r.slots) and u.uni
 where r.ended_at is null and not exists (select from slot_quarantines q where q.unit = s.unit and q.returned_at is null)
 order by r.id limit 1
 """
+# The task of a request that was not issued yet is refused afterwards: nothing touches its GPUs.
+_KEEP_OUT = """
+insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by, source)
+select s.node_id, s.slot_index, s.unit, :reason, :by, 'operator'
+from node_gpu_resets r
+join maintenance_units u on u.node_id = r.node_id and u.window_id = :id
+join slots s on s.node_id = r.node_id and s.slot_index = any (r.slots) and u.units @> s.unit
+where r.ended_at is null and r.task_id is not null
+  and not exists (select from slot_quarantines q where q.unit = s.unit and q.returned_at is null)
+order by s.unit
+returning node_id, slot_index
+"""
+_KEEP_SLOTS = "select keep_slots(:node_id)"
 _START = """
 update maintenance_windows set state = 'active', started_at = clock_timestamp(), waits_for = 'end',
     waits_since = clock_timestamp(), waits_until = ends_at where id = :id and state = 'scheduled'
@@ -284,6 +297,18 @@ async def find_reset(tx: Transaction, window_id: UUID) -> UUID | None:
     """An open reset of GPUs whose slots only this window keeps out of service."""
     found: UUID | None = (await tx.execute(_RESETTING, {"id": window_id})).scalar()
     return found
+
+
+async def keep_resetting_out(tx: Transaction, window_id: UUID, *, reason: str, by: str) -> list[tuple[UUID, int]]:
+    """Take slots whose GPUs a task resets, and that only this locked window keeps out of service, into quarantine.
+
+    Return the node and the index of each.
+    """
+    rows = await tx.execute(_KEEP_OUT, {"id": window_id, "reason": reason, "by": by})
+    begun = [(row.node_id, row.slot_index) for row in rows]
+    for node_id in sorted({node_id for node_id, _ in begun}):
+        await tx.execute(_KEEP_SLOTS, {"node_id": node_id})
+    return begun
 
 
 async def find_due(reading: Reading, limit: int) -> list[UUID]:

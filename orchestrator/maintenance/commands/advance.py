@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
-from orchestrator.log.events import EventType
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
 from orchestrator.maintenance import store
 from orchestrator.maintenance.changes import note_change
 from orchestrator.maintenance.states import WindowState
@@ -13,10 +15,14 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _SWEEPER = Actor(ActorKind.WORKER, "sweeper")
+_RESETTING = "its maintenance window ended while the reset of its GPU was open"
 
 
 async def advance_window(context: Context, window_id: UUID) -> WindowState | None:
-    """Start or end a window whose time has come, evaluated after its locks; return its new state, None: nothing was due."""
+    """Start or end a window whose time has come, evaluated after its locks; return its new state, None: nothing was due.
+
+    Slots of an issued reset of GPUs that is not judged yet are taken into quarantine before the window ends.
+    """
 
     async def work(tx: Transaction) -> WindowState | None:
         window = await store.lock_due(tx, window_id)
@@ -26,11 +32,22 @@ async def advance_window(context: Context, window_id: UUID) -> WindowState | Non
             window = await store.start_window(tx, window_id)
             await note_change(tx, window, EventType.MAINTENANCE_STARTED, _SWEEPER, None)
         else:
+            await _keep_resetting_out(tx, window_id)
             window = await store.close_window(tx, window, WindowState.ENDED)
             await note_change(tx, window, EventType.MAINTENANCE_ENDED, _SWEEPER, None)
         return window.state
 
     return await transact(context, work)
+
+
+async def _keep_resetting_out(tx: Transaction, window_id: UUID) -> None:
+    """A slot whose GPU a task resets does not return with the window: whether the reset is proven is judged later."""
+    by = f"{_SWEEPER.kind.value}:{_SWEEPER.id}"
+    for node_id, slot_index in await store.keep_resetting_out(tx, window_id, reason=_RESETTING, by=by):
+        subject, said = f"nodes/{node_id}", {"slot": slot_index, "reason": _RESETTING}
+        payload = {"node_id": node_id, **said, "source": "operator"}
+        await append_event(tx, Event(EventType.NODE_SLOT_QUARANTINED, subject, uuid4(), None, payload))
+        await audit.record(tx, _SWEEPER, "node.slot_quarantine", subject, said, None)
 
 
 async def retire_windows(context: Context, retention_seconds: float, limit: int) -> int:

@@ -132,6 +132,11 @@ MUTANTS: list[Mutant] = [
         f"{_OF_SERVICE}::test_a_slot_in_maintenance_is_reset_and_its_window_does_not_end_meanwhile", "maintenance",
     ),
     _mutant(
+        "a window returns a slot before its reset is judged", "orchestrator/maintenance/commands/advance.py",
+        "            await _keep_resetting_out(tx, window_id)\n", "",
+        f"{_OF_SERVICE}::test_a_window_that_ends_before_its_reset_is_judged_leaves_the_slot_in_quarantine", "maintenance",
+    ),
+    _mutant(
         "a burn-in begins beside a reset", "orchestrator/nodes/commands/burn_ins.py",
         "    if await gpu_resets.read_open(tx, node_id) is not None:\n", "    if False:\n",
         f"{_OF_SERVICE}::test_a_burn_in_and_a_reset_exclude_each_other",

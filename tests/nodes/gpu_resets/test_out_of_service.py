@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator.maintenance.commands.advance import advance_window
 from orchestrator.maintenance.commands.windows import end_maintenance
+from orchestrator.maintenance.states import WindowState
 from orchestrator.nodes.commands.gpu_resets import Advanced, advance_gpu_reset
 from orchestrator.operations.execution import Context
-from tests.allocations.driving import ADMIN, clean_up, provision, release, row_of, rows_of, run_with
+from tests.allocations.driving import ADMIN, clean_up, completed, provision, release, report, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import connect, create_allocation, seed
 from tests.discovery.topologies import gpu, topology
@@ -27,6 +28,7 @@ from tests.nodes.gpu_resets.running import (
     ready,
     refusal_of,
     reset_row,
+    reset_task,
     results,
     take_out,
 )
@@ -52,6 +54,16 @@ def window(url: str, node: uuid.UUID, slots: list[int], seconds: float = 3_600.0
         connection.execute("select claim_maintenance(%s, %s)", (row[0], node))
         found: uuid.UUID = row[0]
         return found
+
+
+def end_now(url: str, window_id: uuid.UUID) -> None:
+    """As if the time of the window were over."""
+    with connect(url) as connection:
+        connection.execute(
+            "update maintenance_windows set (ends_at, waits_until) = (select s, s from (select clock_timestamp() as s) n)"
+            " where id = %s",
+            (window_id,),
+        )
 
 
 def free(url: str, node: uuid.UUID) -> int:
@@ -191,18 +203,45 @@ def test_a_window_that_ended_before_the_task_was_issued_ends_the_request(databas
     async def way(context: Context) -> None:
         await ready(context, database_url, node)
         assert (await ask(context, node)).status == 200
-        with connect(database_url) as connection:
-            connection.execute(
-                "update maintenance_windows set (ends_at, waits_until) = (select s, s from (select clock_timestamp() as s) n)"
-                " where id = %s",
-                (first,),
-            )
+        end_now(database_url, first)
         assert await advance_window(context, first) is not None
         assert await advance_gpu_reset(context, node, KEPT) is Advanced.FAILED
 
     run_with(database_url, way)
     assert reset_row(database_url)["failure"] == "gpus_in_service: slot 3: is in service"
     assert rows_of(database_url, "select count(*) from slot_quarantines") == [(0,)]
+
+
+@pytest.mark.parametrize(("found", "free_after"), [("reset", 8), ("gpu_reset_failed", 7)])
+def test_a_window_that_ends_before_its_reset_is_judged_leaves_the_slot_in_quarantine(
+    database_url: str, found: str, free_after: int
+) -> None:
+    node = seed(database_url).nodes[0].id
+    first = window(database_url, node, [3, 4])
+
+    async def way(context: Context) -> None:
+        await ready(context, database_url, node)
+        await ask(context, node)
+        await issue(context, node)
+        task = reset_task(database_url)
+        end_now(database_url, first)
+        assert await advance_window(context, first) is WindowState.ENDED
+        assert free(database_url, node) == 7
+        assert refusal_of(await bring_back(context, node, 3)) == (409, "invalid_state", "gpu_reset")
+        report_of = results([3], outcome=found).model_dump(mode="json")
+        assert (await report(context, task, completed(task, report_of))).applied
+        assert await advance_gpu_reset(context, node, KEPT) is (Advanced.RESET if found == "reset" else Advanced.FAILED)
+        assert free(database_url, node) == 7, "a reset ends no quarantine"
+        returned = await bring_back(context, node, 3)
+        assert returned.status == (200 if free_after == 8 else 409), returned.body
+
+    run_with(database_url, way)
+    assert free(database_url, node) == free_after
+    assert rows_of(database_url, "select slot_index, quarantined_by, source, reason from slot_quarantines") == [
+        (3, "worker:sweeper", "operator", "its maintenance window ended while the reset of its GPU was open")
+    ]
+    assert rows_of(database_url, "select count(*) from outbox where event_type = 'node.slot_quarantined'") == [(1,)]
+    assert rows_of(database_url, "select count(*) from audit where action = 'node.slot_quarantine'") == [(1,)]
 
 
 def test_a_reset_in_maintenance_that_is_not_proven_takes_the_slot_into_quarantine(database_url: str) -> None:
