@@ -64,6 +64,13 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
     return [
         Sweeper("balances", every, partial(sweep_balances, context, batch), "prepaid balances due for evaluation"),
         Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
+        # Before the starts: the end of a window quarantines slots whose reset is open, and no start may use them first.
+        Sweeper(
+            "maintenance",
+            every,
+            partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
+            "maintenance windows whose start or end has come, and ended ones past their retention",
+        ),
         Sweeper("due_starts", every, starter.start_due, "confirmed reservations whose start time has come"),
         Sweeper("late_starts", every, starter.start_late, "reservations whose start was postponed"),
         Sweeper(
@@ -75,12 +82,6 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         Sweeper("units_to_start", every, starter.start_waiting, "allocations whose units have become free"),
         Sweeper(
             "ending_notices", every, partial(announce_ends, context, batch), "allocations about to end, unannounced"
-        ),
-        Sweeper(
-            "maintenance",
-            every,
-            partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
-            "maintenance windows whose start or end has come, and ended ones past their retention",
         ),
         Sweeper("overdue_holds", every, partial(sweep_overdue_holds, context, batch), "holds past their deadline"),
         Sweeper(
