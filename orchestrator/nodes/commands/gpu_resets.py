@@ -150,7 +150,8 @@ async def _conclude(
     if known.task_state in (TaskState.QUEUED, TaskState.DISPATCHED):
         return None
     if known.task_state is not TaskState.COMPLETED:
-        if not known.task_refused:
+        never_read = known.task_state is TaskState.EXPIRED and not known.task_dispatched
+        if not known.task_refused and not never_read:
             await _take_as_faulty(tx, node_id, known, dict.fromkeys(known.gpus, known.task_failure))
         return await _end(tx, node_id, known, GpuResetOutcome.FAILED, known.task_failure, None, history_max)
     try:

@@ -57,7 +57,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class OpenGpuReset:
-    """The open reset of a locked node, with its task."""
+    """The open reset of a locked node, with its task. `task_dispatched`: the node may have read it."""
 
     id: UUID
     slots: list[int]
@@ -66,6 +66,7 @@ class OpenGpuReset:
     waits_until: datetime
     previous_task: UUID | None
     task_state: TaskState | None
+    task_dispatched: bool
     task_refused: bool
     result: dict[str, Any] | None
     task_failure: str
@@ -119,6 +120,7 @@ _READ = """
 select r.id, r.slots, r.gpus, r.task_id, r.waits_until,
        (select p.task_id from node_gpu_resets p where p.node_id = r.node_id and p.task_id is not null and p.id <> r.id
         order by p.id desc limit 1) as previous_task, k.state as task_state, k.result,
+       coalesce(k.dispatched_at is not null, true) as task_dispatched,
        coalesce(k.failure_code = 'task_refused', false) as task_refused,
        coalesce(k.failure_code || ': ' || k.failure_detail, 'expired: the node did not report in time') as task_failure
 from node_gpu_resets r left join node_tasks k on k.id = r.task_id

@@ -142,6 +142,10 @@ MUTANTS: list[Mutant] = [
         f"{_OF_SERVICE}::test_a_burn_in_and_a_reset_exclude_each_other",
     ),
     _mutant(
+        "a task that no node read is a fault", _COMMANDS, " and not never_read:", ":",
+        f"{_OF_RESETS}::test_a_task_without_an_answer_ends_by_its_deadline_and_is_a_fault_if_it_was_dispatched",
+    ),
+    _mutant(
         "serial numbers have no entry", _STORE, "    await tx.execute(_NOTE, values)\n", "    pass\n",
         f"{_OF_RESETS}::test_the_history_of_each_serial_number_has_it",
     ),

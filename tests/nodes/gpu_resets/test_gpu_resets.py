@@ -248,7 +248,10 @@ def test_other_gpus_than_those_requested_are_not_reset(database_url: str) -> Non
     assert reset_row(database_url)["failure"].startswith("topology_changed: ")
 
 
-def test_a_task_without_an_answer_ends_by_its_deadline_and_is_a_fault(database_url: str) -> None:
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_a_task_without_an_answer_ends_by_its_deadline_and_is_a_fault_if_it_was_dispatched(
+    database_url: str, dispatched: bool
+) -> None:
     node = seed(database_url).nodes[0].id
 
     async def way(context: Context) -> None:
@@ -260,14 +263,16 @@ def test_a_task_without_an_answer_ends_by_its_deadline_and_is_a_fault(database_u
         assert await advance_gpu_reset(context, node, KEPT) is None
         with connect(database_url) as connection:
             connection.execute(
-                "update node_tasks set state = 'expired', finished_at = clock_timestamp() where type = 'diag.gpu_reset'"
+                "update node_tasks set state = 'expired', finished_at = clock_timestamp(),"
+                " dispatched_at = case when %s then clock_timestamp() end where type = 'diag.gpu_reset'",
+                (dispatched,),
             )
         await sweep_gpu_resets(context, KEPT, 10)
 
     run_with(database_url, way)
     row = reset_row(database_url)
     assert (row["outcome"], row["failure"]) == ("failed", "expired: the node did not report in time")
-    assert row_of(database_url, LAST_FAULT)["last_fault_at"] is not None
+    assert (row_of(database_url, LAST_FAULT)["last_fault_at"] is not None) == dispatched
 
 
 def test_the_history_of_a_node_is_bounded_and_newest_first_and_so_are_tasks(database_url: str) -> None:
