@@ -86,7 +86,10 @@ class GpuReset:
             before = await self._see(wanted, deadline, gaps)
         except NoAnswer as error:
             return _all(wanted, "gpu_reset_left_out", f"the GPUs could not be looked at: {error}")
-        objections = {one: found for one in wanted if (found := self._objection(before.functions.get(one))) is not None}
+        objections = {
+            one: found for one in wanted
+            if (found := self._objection(before.functions.get(one)) or _stranger(one, before, order.serials)) is not None
+        }  # fmt: skip
         if not objections and time.monotonic() >= deadline:
             return _all(wanted, "gpu_reset_left_out", "the time of the task was over")
         if objections:
@@ -184,6 +187,14 @@ class GpuReset:
             outcome: Objection = ("reset", "") if doubt is None else ("gpu_reset_unverified", doubt)
             found.append(_result(one, *failures.get(one, outcome), after, before.functions[one]))
         return found
+
+
+def _stranger(address: str, before: Seen, serials: Mapping[str, str]) -> Objection | None:
+    """Whether NVML names another serial number at this address than the order does: the host may have renumbered its devices."""
+    gpu, expected = before.nvml.get(address), serials.get(address)
+    if gpu is None or None in (gpu.serial, expected) or gpu.serial == expected:
+        return None
+    return "gpu_missing", f"another GPU is at this address: its serial number is {gpu.serial}, not {expected}"
 
 
 def _doubt(address: str, before: Seen, after: Seen) -> str | None:

@@ -28,12 +28,16 @@ UNTOUCHED: Final = frozenset({"gpu_missing", "gpu_in_use", "gpu_reset_unsupporte
 
 
 class GpuResetParameters(Wire):
-    """What `diag.gpu_reset` needs: the slots, all out of service, and the PCI addresses of their GPUs."""
+    """What `diag.gpu_reset` needs: the slots, all out of service, and the PCI addresses of their GPUs.
+
+    `serials`: the serial number expected at an address, as far as it is known.
+    """
 
     slots: Annotated[
         list[Annotated[int, Field(strict=True, ge=0, lt=SLOTS_MAX)]], Field(min_length=1, max_length=SLOTS_MAX)
     ]
     gpus: Annotated[list[PciAddress], Field(min_length=1, max_length=GPUS_MAX)]
+    serials: Annotated[dict[PciAddress, Text], Field(max_length=GPUS_MAX)] = Field(default_factory=dict)
 
 
 class GpuResetResult(Wire):

@@ -89,6 +89,8 @@ async def _resettable(tx: Transaction, node_id: UUID, slot_index: int) -> Group:
     group = _group(facts, slot_index)
     if group is None:
         raise InvalidState("the topology of the node does not name a GPU for each slot", state="topology_unknown")
+    if group.changed is not None:
+        raise InvalidState(f"{group.changed}; discover the node and approve its topology first", state="topology_changed")
     refused = in_service(await store.read_slots(tx, node_id), group.slots, facts.clock)
     if refused:
         raise GpusInService.of(slot_index, refused)
@@ -123,7 +125,9 @@ async def advance_gpu_reset(context: Context, node_id: UUID, history_max: int) -
             return await _end(tx, node_id, known, GpuResetOutcome.FAILED, why, None, history_max)
         if not facts.reachable:
             return None
-        await store.issue(tx, context.signer, node_id, known, facts)
+        group = _group(facts, known.slots[0])
+        serials = {} if group is None else group.serials
+        await store.issue(tx, context.signer, node_id, known, facts, serials)
         return Advanced.ISSUED
 
     return await transact(context, work)
@@ -140,6 +144,8 @@ async def _why_never(tx: Transaction, node_id: UUID, known: OpenGpuReset, facts:
     group = _group(facts, known.slots[0])
     if group is None or (list(group.slots), list(group.gpus)) != (known.slots, known.gpus):
         return "topology_changed: other GPUs are reset together now; request the reset again"
+    if group.changed is not None:
+        return f"topology_changed: {group.changed}"
     refused = in_service(await store.read_slots(tx, node_id), known.slots, facts.clock)
     return f"gpus_in_service: {GpusInService.sentence(refused)}" if refused else None
 

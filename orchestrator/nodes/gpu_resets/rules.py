@@ -43,11 +43,15 @@ class SlotUse:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The GPUs that are reset together: slots, and the PCI address of each. `serials`: as far as they are known, by address."""
+    """The GPUs that are reset together: slots, and the PCI address of each. `serials`: as far as they are known, by address.
+
+    `changed`: why another GPU than the approved one may be at one of these addresses now; then none may be reset.
+    """
 
     slots: tuple[int, ...]
     gpus: tuple[str, ...]
     serials: Mapping[str, str]
+    changed: str | None = None
 
 
 def group_of(found: Topology, approved: Topology | None, slot_count: int, slot_index: int) -> Group | None:
@@ -71,7 +75,23 @@ def group_of(found: Topology, approved: Topology | None, slot_count: int, slot_i
         (wanted in together and address in together)
     ]  # fmt: skip
     gpus = tuple(layout.addresses[slot] for slot in chosen)
-    return Group(tuple(chosen), gpus, {one: serial for one in gpus if (serial := _serial(known[one])) is not None})
+    serials = {one: serial for one in gpus if (serial := _serial(known[one])) is not None}
+    changed = next((why for one in gpus if (why := _changed(one, now, then)) is not None), None)
+    return Group(tuple(chosen), gpus, serials, changed)
+
+
+def _changed(address: str, now: Mapping[str, Gpu], then: Mapping[str, Gpu]) -> str | None:
+    """Why another GPU than the approved one may be at this address. What one of the two does not name is no difference."""
+    found, approved = now.get(address), then.get(address)
+    if found is None:
+        return f"the topology found last has no GPU at {address}"
+    if approved is None:
+        return None
+    if None not in (found.serial, approved.serial) and found.serial != approved.serial:
+        return f"the serial number at {address} is {found.serial}, and {approved.serial} was approved"
+    if None not in (found.model, approved.model) and found.model != approved.model:
+        return f"the model at {address} is {found.model}, and {approved.model} was approved"
+    return None
 
 
 def _by_driver(seen: Sequence[Gpu]) -> bool:

@@ -191,11 +191,17 @@ async def read_open_with_task(tx: Transaction, node_id: UUID) -> OpenGpuReset | 
     return OpenGpuReset(**{**row._mapping, "task_state": state})
 
 
-async def issue(tx: Transaction, signer: TaskSigner, node_id: UUID, known: OpenGpuReset, facts: NodeFacts) -> None:
-    """Sign and queue the task of a requested reset, and delete the task of the one before it."""
+async def issue(
+    tx: Transaction, signer: TaskSigner, node_id: UUID, known: OpenGpuReset, facts: NodeFacts, serials: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Sign and queue the task of a requested reset, and delete the task of the one before it.
+
+    `serials`: the expected serial number by address, as far as it is known.
+    """
+    order = GpuResetParameters(slots=known.slots, gpus=known.gpus, serials=dict(serials))
     body = await issue_node_task(
         tx, signer, TaskType.GPU_RESET, node_id, facts.epoch, clock=facts.clock, seconds_max=RESET_SECONDS_MAX,
-        previous_task=known.previous_task, parameters=GpuResetParameters(slots=known.slots, gpus=known.gpus),
+        previous_task=known.previous_task, parameters=order,
     )  # fmt: skip
     values = {"id": known.id, "task_id": body.task_id, "clock": facts.clock, "expires_at": body.expires_at}
     await tx.execute(_ISSUE, values)

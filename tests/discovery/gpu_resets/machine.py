@@ -64,10 +64,12 @@ class Machine:
         return GpuReset(driver, self.root, self.environment)
 
     def reset(
-        self, *indexes: int, held: frozenset[int] | None = frozenset(), seconds: float = 60.0, driver: str = "libvirt"
-    ) -> GpuResetReport:
+        self, *indexes: int, held: frozenset[int] | None = frozenset(), seconds: float = 60.0, driver: str = "libvirt",
+        serials: dict[str, str] | None = None,
+    ) -> GpuResetReport:  # fmt: skip
         """Reset these GPUs, slot i is GPU i."""
-        order = GpuResetParameters(slots=list(indexes), gpus=[GPU_ADDRESSES[index] for index in indexes])
+        gpus = [GPU_ADDRESSES[index] for index in indexes]
+        order = GpuResetParameters(slots=list(indexes), gpus=gpus, serials=serials or {})
 
         async def read_held() -> frozenset[int] | None:
             return held

@@ -52,6 +52,18 @@ def test_gpus_of_the_driver_are_reset_together_and_proven_by_nvml(tmp_path: Path
     assert machine.asked == f"--gpu-reset -i {GPU_ADDRESSES[0]},{GPU_ADDRESSES[3]}"
 
 
+def test_another_gpu_at_the_address_is_not_touched(tmp_path: Path, nvml: FakeNvml) -> None:
+    machine = Machine(tmp_path / "root", 1)
+    machine.with_nvml(nvml)
+    machine.nvidia_smi(SUCCEEDS)
+    report = machine.reset(0, 1, serials={GPU_ADDRESSES[0]: "9"})
+    assert outcomes(report) == ["gpu_missing", "gpu_reset_left_out"]
+    assert report.gpus[0].evidence == "another GPU is at this address: its serial number is 1650000000000, not 9"
+    assert machine.asked is None
+    assert not machine.was_reset(1)
+    assert outcomes(machine.reset(0, 1, serials={GPU_ADDRESSES[0]: "1650000000000"})) == ["reset", "reset"]
+
+
 def test_both_mechanisms_serve_one_order(tmp_path: Path, nvml: FakeNvml) -> None:
     machine = Machine(tmp_path / "root", 1)
     machine.with_nvml(nvml)

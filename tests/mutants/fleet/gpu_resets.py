@@ -146,6 +146,20 @@ MUTANTS: list[Mutant] = [
         f"{_OF_RESETS}::test_a_task_without_an_answer_ends_by_its_deadline_and_is_a_fault_if_it_was_dispatched",
     ),
     _mutant(
+        "another GPU at the address is requested", _COMMANDS, "    if group.changed is not None:\n        raise",
+        "    if False:\n        raise",
+        f"{_OF_RESETS}::test_an_order_names_the_serial_numbers_and_another_gpu_at_an_address_is_not_reset",
+    ),
+    _mutant(
+        "another GPU at the address is ordered", _COMMANDS, "    if group.changed is not None:\n        return",
+        "    if False:\n        return",
+        f"{_OF_RESETS}::test_an_order_names_the_serial_numbers_and_another_gpu_at_an_address_is_not_reset",
+    ),
+    _mutant(
+        "the agent touches another GPU at the address", _AGENT, " or _stranger(one, before, order.serials))", ")",
+        f"{_OF_AGENT}::test_another_gpu_at_the_address_is_not_touched", "agent",
+    ),
+    _mutant(
         "serial numbers have no entry", _STORE, "    await tx.execute(_NOTE, values)\n", "    pass\n",
         f"{_OF_RESETS}::test_the_history_of_each_serial_number_has_it",
     ),

@@ -59,7 +59,7 @@ def test_a_reset_is_requested_issued_and_proven(database_url: str) -> None:
         return asked, order
 
     asked, order = run_with(database_url, way)
-    assert order == {"slots": [3], "gpus": [GPU_ADDRESSES[3]]}
+    assert order == {"slots": [3], "gpus": [GPU_ADDRESSES[3]], "serials": {}}
     row = reset_row(database_url)
     assert (str(row["id"]), row["outcome"], row["failure"], row["waits_for"]) == (asked["id"], "reset", None, None)
     assert rows_of(database_url, EVENTS) == [
@@ -246,6 +246,28 @@ def test_other_gpus_than_those_requested_are_not_reset(database_url: str) -> Non
 
     run_with(database_url, way)
     assert reset_row(database_url)["failure"].startswith("topology_changed: ")
+
+
+def test_an_order_names_the_serial_numbers_and_another_gpu_at_an_address_is_not_reset(database_url: str) -> None:
+    node = seed(database_url).nodes[0].id
+
+    async def way(context: Context) -> None:
+        await ready(context, database_url, node, topology())
+        await take_out(context, node, *range(8))
+        assert await reset(context, database_url, node, results(range(8))) is Advanced.RESET
+        assert parameters_of(reset_task(database_url))["serials"] == {
+            address: f"165{slot}" for slot, address in enumerate(GPU_ADDRESSES[:8])
+        }
+        await ask(context, node)
+        with connect(database_url) as connection:
+            connection.execute("update node_topologies set found = jsonb_set(found, '{gpus,3,serial}', '\"97\"')")
+        assert await advance_gpu_reset(context, node, KEPT) is Advanced.FAILED
+        assert refusal_of(await ask(context, node)) == (409, "invalid_state", "topology_changed")
+
+    run_with(database_url, way)
+    assert reset_row(database_url)["failure"] == (
+        f"topology_changed: the serial number at {GPU_ADDRESSES[3]} is 97, and 1653 was approved"
+    )
 
 
 @pytest.mark.parametrize("dispatched", [True, False])

@@ -57,6 +57,27 @@ def test_the_serial_number_that_was_approved_counts() -> None:
     assert dict(group.serials) == {GPU_ADDRESSES[0]: "old"}
 
 
+@pytest.mark.parametrize(
+    ("found", "approved", "why"),
+    [
+        (with_gpus(PCIE, PCIE), with_gpus(PCIE, PCIE), None),
+        (with_gpus(PCIE, {**PCIE, "serial": "9"}), None, None),
+        (with_gpus({**PCIE, "serial": "9"}, PCIE), with_gpus(PCIE, PCIE), None),
+        (with_gpus(PCIE, {**PCIE, "serial": None, "model": None}), with_gpus(PCIE, PCIE), None),
+        (with_gpus(PCIE, {**PCIE, "serial": "9"}), with_gpus(PCIE, PCIE),
+         f"the serial number at {GPU_ADDRESSES[1]} is 9, and 1651 was approved"),
+        (with_gpus(PCIE, {**PCIE, "serial": None, "model": "B"}), with_gpus(PCIE, {**PCIE, "model": "A"}),
+         f"the model at {GPU_ADDRESSES[1]} is B, and A was approved"),
+        (with_gpus(PCIE), with_gpus(PCIE, PCIE), f"the topology found last has no GPU at {GPU_ADDRESSES[1]}"),
+    ],
+    ids=["same", "not approved yet", "beside it", "not answered", "serial", "model", "gone"],
+)  # fmt: skip
+def test_another_gpu_at_the_address_is_named(found: Topology, approved: Topology | None, why: str | None) -> None:
+    group = group_of(found, approved, 2, 1)
+    assert group is not None
+    assert (group.slots, group.changed) == ((1,), why)
+
+
 def test_only_a_report_about_every_gpu_proves_a_reset() -> None:
     two = [GPU_ADDRESSES[3], GPU_ADDRESSES[4]]
     assert judge(results([3, 4]), two, {}) == (GpuResetOutcome.RESET, None)
