@@ -20,6 +20,7 @@ from node_agent.clock import ServerClock
 from node_agent.consoles.consoles import Consoles
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
+from node_agent.drivers.looking import Look
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.drivers.restarting import Restarts
 from node_agent.gpu_reset.gpu_reset import GpuReset
@@ -68,6 +69,7 @@ class Effects:
     ) -> None:  # fmt: skip
         self._consoles = consoles
         self._driver = driver
+        self._look = Look(driver)
         self._prober = prober
         self._burn_in = burn_in
         self._gpu_reset = gpu_reset
@@ -168,10 +170,9 @@ class Effects:
         return completed(body.fence, json.loads(report.canonical()))
 
     async def _held_slots(self) -> frozenset[int] | None:
-        try:
-            inventory = await self._driver.inventory()
-        except OSError:
-            return None
+        inventory = await self._look()
+        if inventory is None:
+            return None  # libvirtd hangs or is gone: the task ends, and the next one can begin
         if not all(held.slots for held in inventory.held):
             return None  # of one whose record is lost any slot may be
         return frozenset(inventory.leased_slots).union(*(held.slots for held in inventory.held))
