@@ -40,7 +40,7 @@ _IN_USE = re.compile(r"in use|being used", re.IGNORECASE)
 _UNSUPPORTED = re.compile(r"not supported", re.IGNORECASE)
 
 ReadHeld = Callable[[], Awaitable[frozenset[int] | None]]
-"""Reads the slots that allocations hold; None: not known."""
+"""Reads the slots that allocations hold within a bound; None: not known."""
 Objection = tuple[ResetOutcome, str]
 Known = Mapping[str, Function]
 
@@ -158,6 +158,9 @@ class GpuReset:
             return None
         text = printable(output.decode(errors="replace"))
         evidence = f"{NVIDIA_SMI} exited with {code}: {text}"
+        if len(addresses) > 1:
+            # Its refusal may concern one of them, after others were reset.
+            return "gpu_reset_failed", evidence
         if _IN_USE.search(text):
             return "gpu_in_use", evidence
         return ("gpu_reset_unsupported" if _UNSUPPORTED.search(text) else "gpu_reset_failed"), evidence
@@ -185,7 +188,11 @@ class GpuReset:
         for one in wanted:
             doubt = _doubt(one, before, after)
             outcome: Objection = ("reset", "") if doubt is None else ("gpu_reset_unverified", doubt)
-            found.append(_result(one, *failures.get(one, outcome), after, before.functions[one]))
+            if one in failures:
+                failed, evidence = failures[one]
+                is_touched = doubt is not None and failed not in UNTOUCHED
+                outcome = failed, f"{doubt}; {evidence}" if is_touched else evidence
+            found.append(_result(one, *outcome, after, before.functions[one]))
         return found
 
 

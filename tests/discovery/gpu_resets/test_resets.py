@@ -172,6 +172,19 @@ def test_what_nvidia_smi_refuses(tmp_path: Path, nvml: FakeNvml, text: str, code
     assert not machine.was_reset(1)
 
 
+@pytest.mark.parametrize("text", ["In use by another client", "Resetting GPU is not supported.", "Unknown Error"])
+def test_a_refusal_of_several_gpus_is_never_untouched(tmp_path: Path, nvml: FakeNvml, text: str) -> None:
+    machine = Machine(tmp_path / "root")
+    machine.with_nvml(nvml)
+    config = machine.root / machine.directory(3) / "config"
+    gone = f"pathlib.Path({str(config)!r}).write_bytes(bytes([255] * 64))\n"
+    machine.nvidia_smi(f"{gone}print({text!r})\nsys.exit(3)\n")
+    report = machine.reset(0, 3)
+    assert outcomes(report) == ["gpu_reset_failed", "gpu_reset_failed"]
+    assert report.gpus[0].evidence == f"nvidia-smi exited with 3: {text}"
+    assert report.gpus[1].evidence == f"the device does not answer on the bus; nvidia-smi exited with 3: {text}"
+
+
 def test_a_write_that_the_kernel_refuses(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 2)
     reset = machine.root / machine.directory(2) / "reset"

@@ -160,6 +160,16 @@ MUTANTS: list[Mutant] = [
         f"{_OF_AGENT}::test_another_gpu_at_the_address_is_not_touched", "agent",
     ),
     _mutant(
+        "a refusal of several GPUs touched none", _AGENT, "        if len(addresses) > 1:\n", "        if False:\n",
+        f"{_OF_AGENT}::test_a_refusal_of_several_gpus_is_never_untouched", "agent",
+    ),
+    _mutant(
+        "the agent waits for a driver that hangs", _EFFECTS, "        inventory = await self._look()\n",
+        "        inventory = await self._driver.inventory()\n",
+        "tests/node_agent/gpu_reset/test_hanging_driver.py::test_a_driver_that_hangs_ends_the_task_and_the_next_one_begins",
+        "agent",
+    ),
+    _mutant(
         "serial numbers have no entry", _STORE, "    await tx.execute(_NOTE, values)\n", "    pass\n",
         f"{_OF_RESETS}::test_the_history_of_each_serial_number_has_it",
     ),
