@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -57,7 +58,6 @@ class Session:
         self.bytes_dropped = 0
         self._reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    @property
     def is_over(self) -> bool:
         """Whether there is a reason to end it."""
         return self._reason.done()
@@ -180,7 +180,7 @@ class Consoles:
         seconds_max: float,
     ) -> tuple[str, str]:
         """Pump until the session ends; why, and a sentence about it."""
-        if console is None or session.is_over:
+        if console is None or session.is_over():
             return await session.ended(0.0), ""
         ending = asyncio.create_task(session.ended(seconds_max))
         before = self._holders.get(allocation_id)
@@ -189,7 +189,7 @@ class Consoles:
             if before is not None and not await before.closed(min(HANDOVER_SECONDS_MAX, seconds_max)):
                 session.end("no_console")
                 return await ending, "an earlier session has not let go of the console"
-            if session.is_over:
+            if session.is_over():
                 return await ending, ""
             return await self._pump_held(session, self._hold(allocation_id, console), link, ending), ""
         except LookupError as error:
@@ -215,7 +215,8 @@ class Consoles:
     async def _pump_held(session: Session, holder: Holder, link: Link, ending: asyncio.Task[str]) -> str:
         """Pump once the console is open; why the session ended. Raises what opening the console raised."""
         try:
-            await asyncio.wait({ending, holder.opened}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {ending, holder.opened}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not holder.opened.done():
                 return await ending
             descriptor = holder.opened.result()

@@ -194,7 +194,7 @@ class ConsoleHub:
                     await asyncio.sleep(0.01)
 
     async def _keep(self) -> None:
-        """Confirm the sessions, and end those that the database, their allocation or their node has ended, or that are not confirmed."""
+        """Confirm the sessions, and end those that the database gives a reason to end or does not confirm."""
         pause = self.limits.recheck_seconds
         while True:
             await self._idle.wait()

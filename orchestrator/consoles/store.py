@@ -120,7 +120,8 @@ with kept as (
 )
 select k.id, case when a.state <> 'active' then 'released'
                   when n.identity_conflict_at is not null or t.node_epoch <> n.epoch then 'agent_lost' end as reason
-from kept k join allocations a on a.id = k.allocation_id join nodes n on n.id = k.node_id left join node_tasks t on t.id = k.task_id
+from kept k join allocations a on a.id = k.allocation_id join nodes n on n.id = k.node_id
+     left join node_tasks t on t.id = k.task_id
 """
 _END = """
 update console_sessions set ended_at = c.now, reason = :reason, waits_for = null, waits_since = null, waits_until = null,

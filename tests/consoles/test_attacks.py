@@ -13,6 +13,8 @@ from websockets.sync.client import ClientConnection
 
 from node_agent.wire.console import DATA, HELLO, WELCOME, counted
 from node_agent.wire.fields import INTEGER_MAX
+from orchestrator.consoles.rules import Target, refusal
+from orchestrator.problems import NotFound
 from tests.allocations.seeding import add_tenant, connect
 from tests.consoles.stage import SECONDS_MAX, AgentLink, ConsoleStage, other_node
 from tests.consoles.talking import attached, message, output_until, refused
@@ -40,6 +42,15 @@ def test_another_tenants_allocation_is_as_one_that_never_existed(stage: ConsoleS
     assert document["detail"].replace(str(allocation), "X") == never["detail"].replace(str(missing), "X")
     assert document.keys() == never.keys()
     assert stage.sessions(allocation) == []
+
+
+def test_the_rule_refuses_another_tenant_also_where_it_reads_the_row() -> None:
+    """Row-level security hides the row from the public process; the rule does not rely on it."""
+    tenant, allocation = uuid.uuid4(), uuid.uuid4()
+    target = Target(tenant, uuid.uuid4(), "active", "running", online=True, supported=True, agent_version="0.1")
+    assert refusal(target, tenant, allocation) is None
+    for stranger in (uuid.uuid4(), None):
+        assert isinstance(refusal(target, stranger, allocation), NotFound)
 
 
 @pytest.mark.parametrize("role", ["viewer", "billing"])

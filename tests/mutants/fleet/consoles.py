@@ -17,7 +17,7 @@ MUTANTS: list[Mutant] = [
         f"{CONSOLES}/rules.py",
         "    if target is None or target.tenant_id != tenant_id:",
         "    if target is None:",
-        (f"{ATTACKS}::test_another_tenants_allocation_is_as_one_that_never_existed",),
+        (f"{ATTACKS}::test_the_rule_refuses_another_tenant_also_where_it_reads_the_row",),
     ),
     Mutant(
         "consoles: a role that may not write attaches",
@@ -146,8 +146,8 @@ MUTANTS: list[Mutant] = [
         "consoles: a console is opened without a bound",
         "consoles",
         AGENT,
-        "            await asyncio.wait({ending, holder.opened}, return_when=asyncio.FIRST_COMPLETED)",
-        "            await asyncio.wait({holder.opened})",
+        "            first: set[asyncio.Future[Any]] = {ending, holder.opened}",
+        "            first: set[asyncio.Future[Any]] = {holder.opened}",
         (f"{HANDING_OVER}::test_a_console_that_does_not_open_ends_with_its_session_and_is_not_opened_again",),
     ),
 ]
