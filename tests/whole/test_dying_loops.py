@@ -50,7 +50,8 @@ LOOPS = [
 NEVER_ALONE = {
     "orchestrator/__main__.py": {"listener.serve", "consoles.serve", "stop"},
     "orchestrator/edge/console_listener.py": {"self._accept", "self._stopped.wait", "self._serve"},
-    "node_agent/consoles/consoles.py": {"_to_tenant", "_to_guest"},
+    "node_agent/consoles/consoles.py": {"session.ended", "_to_tenant", "_to_guest"},
+    "node_agent/consoles/holding.py": {"self._hold"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/edge/handshakes.py": {"self._give"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
