@@ -90,7 +90,9 @@ async def _resettable(tx: Transaction, node_id: UUID, slot_index: int) -> Group:
     if group is None:
         raise InvalidState("the topology of the node does not name a GPU for each slot", state="topology_unknown")
     if group.changed is not None:
-        raise InvalidState(f"{group.changed}; discover the node and approve its topology first", state="topology_changed")
+        raise InvalidState(
+            f"{group.changed}; discover the node and approve its topology first", state="topology_changed"
+        )
     refused = in_service(await store.read_slots(tx, node_id), group.slots, facts.clock)
     if refused:
         raise GpusInService.of(slot_index, refused)

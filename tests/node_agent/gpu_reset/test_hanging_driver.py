@@ -27,9 +27,9 @@ from node_agent.journal import Journal
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.protocol import TaskBody, TaskType
-from node_agent.wire.gpu_reset import GpuResetReport
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
+from node_agent.wire.gpu_reset import GpuResetReport
 from tests.discovery.trees import GPU_ADDRESSES
 
 UNKNOWN = ("gpu_in_use", "what the node holds cannot be read")

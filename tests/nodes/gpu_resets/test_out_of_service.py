@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,10 @@ from orchestrator.maintenance.commands.windows import end_maintenance
 from orchestrator.maintenance.states import WindowState
 from orchestrator.nodes.commands.gpu_resets import Advanced, advance_gpu_reset
 from orchestrator.operations.execution import Context
+from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import ADMIN, clean_up, completed, provision, release, report, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation
-from tests.allocations.seeding import connect, create_allocation, seed
+from tests.allocations.seeding import SLOTS, connect, create_allocation, seed, try_create
 from tests.discovery.topologies import gpu, topology
 from tests.nodes.burn_ins.running import ask as ask_for_burn_in
 from tests.nodes.gpu_resets.running import (
@@ -145,6 +148,42 @@ def test_a_return_and_a_request_at_once_never_both_succeed(database_url: str, tu
             assert await advance_gpu_reset(context, node, KEPT) is None
 
     run_with(database_url, way, pool_size=8)
+
+
+CLAIMS_OF_TENANTS = "select count(*) from claims where owner_kind = 'allocation' and closed_at is null"
+TASKS = "select count(*) from node_tasks where type = 'diag.gpu_reset'"
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_creates_a_return_and_a_request_at_once_give_the_slot_to_one(database_url: str, turn: int) -> None:
+    seeded = seed(database_url)
+    node = seeded.nodes[0].id
+
+    async def create() -> bool:
+        def committed() -> bool:
+            with connect(database_url) as connection:
+                return try_create(connection, seeded) is not None
+
+        return await asyncio.to_thread(committed)
+
+    async def way(context: Context) -> tuple[bool, bool, bool]:
+        await ready(context, database_url, node)
+        await take_out(context, node, *range(SLOTS))
+        commands: list[Coroutine[Any, Any, Answer | bool | Advanced | None]] = [
+            create(), bring_back(context, node, 3), create(), ask(context, node), create(),
+            advance_gpu_reset(context, node, KEPT),
+        ]  # fmt: skip
+        first, last = commands[turn:], commands[:turn]
+        answers: list[Any] = await asyncio.gather(*first, *last)
+        by_command = [answers[(index - turn) % len(commands)] for index in range(len(commands))]
+        created = [by_command[0], by_command[2], by_command[4], await create()]
+        await advance_gpu_reset(context, node, KEPT)
+        return created.count(True) == 1, by_command[1].status == 200, by_command[3].status == 200
+
+    created, returned, requested = run_with(database_url, way, pool_size=8)
+    assert (created, returned) == (not requested, not requested)
+    assert rows_of(database_url, CLAIMS_OF_TENANTS) == [(int(created),)]
+    assert rows_of(database_url, TASKS) == [(int(requested),)]
 
 
 def test_a_burn_in_and_a_reset_exclude_each_other(database_url: str) -> None:
