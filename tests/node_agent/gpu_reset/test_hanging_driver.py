@@ -73,7 +73,7 @@ def test_a_driver_that_hangs_ends_the_task_and_the_next_one_begins(
             StatementSigner(IdentityStore(tmp_path), clock, "noop"), Prober("noop"), BurnIn("noop", Bounds(tmp_path)),
             GpuReset("libvirt"), clock, consoles,
         )  # fmt: skip
-        found = []
+        found: list[tuple[str, str]] = []
         for _ in range(2):
             result = await asyncio.wait_for(carried.carry_out(order(), asyncio.Event(), lambda *_: None), GUARD_SECONDS)
             (one,) = GpuResetReport.model_validate(result.result).gpus
