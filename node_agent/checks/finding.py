@@ -41,12 +41,13 @@ class Code(StrEnum):
     OVMF_ABSENT = "ovmf_absent"
     NETWORK_PROGRAM_MISSING = "network_program_missing"
     FORWARDING_OFF = "forwarding_off"
+    IPV6_SETTING_CLOSED = "ipv6_setting_closed"
 
 
 _WARNINGS = {
     Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
-    Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT,
+    Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED,
 }  # fmt: skip
 _INFORMATION = {Code.KVM_RUNS_NO_GUEST, Code.KVM_ABSENT, Code.IOMMU_UNNEEDED, Code.HUGE_PAGES_RESERVED}
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}

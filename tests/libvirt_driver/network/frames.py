@@ -11,8 +11,8 @@ from tests.libvirt_driver.network.stage import A1, A2
 
 MARK = b"berth-test-frame"
 BROADCAST = "ff:ff:ff:ff:ff:ff"
-# Sends frames from a list in hex; or prints the numbers of those that arrive, until as many have come or it is silent.
-_SENDER = """
+# Prints the numbers of those that arrive, until as many have come or it is silent.
+SENDER = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as it:
     it.bind(("eth0", 0))
@@ -107,7 +107,7 @@ def arrived() -> list[str]:
     assert receiver.stdout is not None
     assert receiver.stdout.readline() == "listening\n"
     sent = [one.content.hex() for one in known]
-    subprocess.run(["ip", "netns", "exec", "a1", sys.executable, "-Sc", _SENDER, *sent], check=True)
+    subprocess.run(["ip", "netns", "exec", "a1", sys.executable, "-Sc", SENDER, *sent], check=True)
     said, _ = receiver.communicate(timeout=30)
     return [known[number].name for number in sorted({int(line) for line in said.split()})]
 

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import structlog
+
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
 from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.wire.networks import NetworkOrder
+
+log = structlog.get_logger("node_agent.network")
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,18 @@ def make_bridge(name: str, order: NetworkOrder, there: dict[str, Link]) -> None:
     """The bridge is up and has the gateway's address and no other."""
     mac = bridge_mac(order.vni)
     if name not in there:
-        call(
-            "ip", "link", "add", "name", name, "address", mac, "type", "bridge", "stp_state", "0", "mcast_snooping", "0"
-        )
+        call("ip", "link", "add", "name", name, "address", mac, "type", "bridge")
+    # Frames to link-local addresses skip the rules: the bridge learns no address from them.
+    call(
+        "ip", "link", "set", "dev", name, "type", "bridge", "stp_state", "0", "mcast_snooping", "0", "no_linklocal_learn", "1"
+    )  # fmt: skip
     gateway = gateway_address(order)
     if name not in there or there[name].addresses != (gateway,):
         call("ip", "-4", "address", "flush", "dev", name)
         call("ip", "address", "add", gateway, "dev", name)
     # No IPv6 address of the node in a tenant's network.
     call("ip", "link", "set", "dev", name, "address", mac, *_no_ipv6_address())
+    _switch_ipv6_off(name)
     call("ip", "link", "set", "dev", name, "up")
 
 
@@ -65,8 +72,10 @@ def make_tap(guest: Guest, there: dict[str, Link]) -> None:
         call("ip", "tuntap", "add", "dev", guest.tap, "mode", "tap", "user", "0")
     elif link.alias not in ("", str(guest.allocation_id)):
         raise NetworkError(f"the interface {guest.tap} belongs to allocation {link.alias}")
-    if link is None or link.alias == "":
-        call("ip", "link", "set", "dev", guest.tap, "alias", str(guest.allocation_id), *_no_ipv6_address())
+    # Without ARP of its own the node answers nothing that a guest asks past its bridge.
+    owned = ("alias", str(guest.allocation_id), "arp", "off")
+    call("ip", "link", "set", "dev", guest.tap, *owned, *_no_ipv6_address())
+    _switch_ipv6_off(guest.tap)
     if link is None or link.bridge != guest.bridge:
         call("ip", "link", "set", "dev", guest.tap, "master", guest.bridge)
     call("ip", "link", "set", "dev", guest.tap, "up")
@@ -103,6 +112,16 @@ def owner_of(link: Link) -> UUID | None:
 def bridge_mac(vni: int) -> str:
     """The MAC address of a network's gateway: the same on each node, locally administered."""
     return f"02:62:72:{vni >> 16:02x}:{vni >> 8 & 255:02x}:{vni & 255:02x}"
+
+
+def _switch_ipv6_off(name: str) -> None:
+    """The node reads no IPv6 from the interface. Where the setting is closed the rules alone see to that; a check says so."""
+    setting = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
+    try:
+        if setting.exists() and setting.read_text().strip() != "1":
+            setting.write_text("1")
+    except OSError as error:
+        log.warning("ipv6_not_switched_off", interface=name, why=str(error))
 
 
 def _no_ipv6_address() -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 Rules name interfaces by prefix and guests by sets: a tap whose guest is in no set can send nothing, and a guest is added or
 removed by elements alone. Table `bridge berth` checks each frame that a guest sends: its MAC address, IPv4 address and ARP
-are its own, and everything else is dropped, IPv6 and VLAN tags included. The node asks
+are its own, and everything else is dropped, IPv6 and VLAN tags included. Frames to 01:80:c2:00:00:0x skip a bridge's prerouting
+and reach the node as from the tap: its chain `input`, and `prerouting` of `inet berth`, which also holds for a tap that is
+out of its bridge, drop them; with br_netfilter the latter sees frames as from the bridge. The node asks
 for a guest from any of its addresses, so only requests are bound to the networks. Table `inet berth` is between networks,
 node and the rest. A chain of another table can still drop what these accept, and accepts nothing that these drop.
 """
@@ -39,6 +41,10 @@ table bridge berth {{
     ether type ip counter drop comment "ipv4"
     counter drop comment "other protocols"
   }}
+  chain input {{
+    type filter hook input priority -300; policy accept;
+    iifname "{TAP_PREFIX}*" ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 counter drop comment "link-local"
+  }}
 }}
 """
 _INET = f"""
@@ -47,6 +53,10 @@ table inet berth {{
   set guests {{ type ipv4_addr; {{guests}}}}
   set bridges {{ type ifname . ifname; {{bridges}}}}
   map published {{ type ipv4_addr . inet_service : ipv4_addr . inet_service; {{published}}}}
+  chain prerouting {{
+    type filter hook prerouting priority -300; policy accept;
+    iifname "{TAP_PREFIX}*" counter drop comment "past its bridge"
+  }}
   chain published_outside {{
     type nat hook prerouting priority -100; policy accept;
     iifname "{BRIDGE_PREFIX}*" accept
