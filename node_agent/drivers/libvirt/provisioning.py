@@ -34,6 +34,8 @@ from node_agent.wire.images import BootFirmware, ImageParameters, Readiness
 
 log = structlog.get_logger("node_agent.libvirt")
 
+_STAGES: dict[str, Literal["coming", "there", "leaving"]] = {"provisioning": "coming", "releasing": "leaving"}
+
 
 @dataclass(frozen=True)
 class LibvirtLimits:
@@ -84,9 +86,13 @@ class Node:
             raise OSError(f"port {port} of this node leads to another guest; the ranges of ports overlap")
 
     def guests_in_networks(self) -> list[Guest]:
-        """Every guest whose record names a tenant network. Raises OSError."""
+        """Every guest whose record names a tenant network, with its stage. Raises OSError."""
         records = [directory.load() for directory in self.directories()]
-        return [Guest(one.allocation_id, one.network) for one in records if one is not None and one.network is not None]
+        return [
+            Guest(one.allocation_id, one.network, _STAGES.get(one.state, "there"))
+            for one in records
+            if one is not None and one.network is not None
+        ]
 
     def _ports(self) -> set[int | None]:
         records = [record for directory in self.directories() if (record := directory.load()) is not None]

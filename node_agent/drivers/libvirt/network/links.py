@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from uuid import UUID
 
@@ -46,15 +47,16 @@ def links() -> dict[str, Link]:
 
 
 def make_bridge(name: str, order: NetworkOrder, there: dict[str, Link]) -> None:
-    """The bridge is up and has the gateway's address and no other."""
-    mac = bridge_mac(order.vni)
+    """The bridge is up and has the gateway's address and no other. Refuses a subnet that has networks of the node."""
+    mac, gateway = bridge_mac(order.vni), gateway_address(order)
+    if name not in there or there[name].addresses != (gateway,):
+        _require_apart(name, order)
     if name not in there:
         call("ip", "link", "add", "name", name, "address", mac, "type", "bridge")
     # Frames to link-local addresses skip the rules: the bridge learns no address from them.
     call(
         "ip", "link", "set", "dev", name, "type", "bridge", "stp_state", "0", "mcast_snooping", "0", "no_linklocal_learn", "1"
     )  # fmt: skip
-    gateway = gateway_address(order)
     if name not in there or there[name].addresses != (gateway,):
         call("ip", "-4", "address", "flush", "dev", name)
         call("ip", "address", "add", gateway, "dev", name)
@@ -112,6 +114,24 @@ def owner_of(link: Link) -> UUID | None:
 def bridge_mac(vni: int) -> str:
     """The MAC address of a network's gateway: the same on each node, locally administered."""
     return f"02:62:72:{vni >> 16:02x}:{vni >> 8 & 255:02x}:{vni & 255:02x}"
+
+
+def _require_apart(name: str, order: NetworkOrder) -> None:
+    """Raise NetworkError if the order's subnet overlaps an address or a route of an interface other than `name`."""
+    addresses = json.loads(call("ip", "-json", "-4", "address", "show") or "[]")
+    routes = json.loads(call("ip", "-json", "-4", "route", "show") or "[]")
+    taken = [
+        (one["ifname"], f"{of['local']}/{of['prefixlen']}")
+        for one in addresses
+        for of in one.get("addr_info", [])
+        if "local" in of
+    ]
+    for one in routes:
+        devices = {one.get("dev"), *(hop.get("dev") for hop in one.get("nexthops", []))} - {None}
+        taken += [(device, one["dst"]) for device in sorted(devices) if one["dst"] != "default"]
+    for device, network in taken:
+        if device != name and order.subnet.overlaps(theirs := IPv4Network(network, strict=False)):
+            raise NetworkError(f"subnet {order.subnet} of network {order.network_id} overlaps {theirs} of {device}")
 
 
 def _switch_ipv6_off(name: str) -> None:

@@ -25,7 +25,16 @@ from node_agent.drivers.libvirt.network.links import (
 )
 from node_agent.drivers.libvirt.network.names import tap_name
 from node_agent.drivers.libvirt.network.programs import NetworkError, apply_rules, forget_connections, listed_rules
-from node_agent.drivers.libvirt.network.rules import TABLES, Guest, Policy, addition, removal, replacement
+from node_agent.drivers.libvirt.network.rules import (
+    TABLES,
+    Guest,
+    Policy,
+    addition,
+    address_of,
+    conflict,
+    removal,
+    replacement,
+)
 from node_agent.drivers.threads import in_thread
 from node_agent.problems import CannotStart
 
@@ -44,6 +53,7 @@ class TenantNetworks:
         self._lock = asyncio.Lock()
         self._left: str | None = None
         self._owner: socket.socket | None = None
+        self._brought_in: set[UUID] = set()
 
     async def start(self) -> None:
         """Make everything as the records say and remove what no record names. Raises CannotStart."""
@@ -68,7 +78,10 @@ class TenantNetworks:
             self._owner = None
 
     async def bring_in(self, guest: Guest) -> None:
-        """Bridge, rules and tap of the guest are there. Repeating it changes nothing. Raises OSError."""
+        """Bridge, rules and tap of the guest are there. Repeating it changes nothing.
+
+        Raises OSError, also for a guest whose VNI, subnet or address is in the record of a guest of another network.
+        """
         async with self._lock:
             await in_thread(partial(self._bring_in, guest))
 
@@ -86,22 +99,41 @@ class TenantNetworks:
             return await in_thread(self._tend)
 
     def _bring_in(self, guest: Guest) -> None:
+        if (problem := conflict(guest, self._guests())) is not None:
+            raise NetworkError(problem)
+        there = links()
+        others = [one for one in self._wanted(there) if one.allocation_id != guest.allocation_id]
         if self._left is None or listed_rules(TABLES) != self._left:
-            self._replace(self._guests())
-        make_bridge(guest.bridge, guest.order, links())
+            self._replace([*others, guest])
+        make_bridge(guest.bridge, guest.order, there)
         try:
             apply_rules(addition(self._policy, guest))
         except NetworkError as error:
             # An element of a guest without a readable record is in the way.
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
-            self._replace(self._guests())
+            self._replace([*others, guest])
         make_tap(guest, links())
         self._left = listed_rules(TABLES)
+        self._brought_in.add(guest.allocation_id)
+
+    def _wanted(self, there: dict[str, Link]) -> list[Guest]:
+        """The guests whose interfaces and rules should be there. Of two in conflict the one that has its tap, or the first."""
+        wanted: list[Guest] = []
+        for guest in sorted(self._guests(), key=lambda one: not _has_tap(one, there)):
+            brought_in = guest.stage == "coming" and guest.allocation_id in self._brought_in
+            if not (guest.stage == "there" or brought_in or _has_tap(guest, there)):
+                continue
+            if (problem := conflict(guest, wanted)) is not None:
+                log.error("guest_without_network", allocation_id=str(guest.allocation_id), why=problem)
+                continue
+            wanted.append(guest)
+        return wanted
 
     def _take_out(self, allocation_id: UUID) -> list[str]:
-        others = [guest for guest in self._guests() if guest.allocation_id != allocation_id]
-        own = next((guest for guest in self._guests() if guest.allocation_id == allocation_id), None)
+        self._brought_in.discard(allocation_id)
         tap, there = tap_name(allocation_id), links()
+        others = [guest for guest in self._wanted(there) if guest.allocation_id != allocation_id]
+        own = next((guest for guest in self._guests() if guest.allocation_id == allocation_id), None)
         removed = []
         if tap in there and owner_of(there[tap]) in (allocation_id, None):
             remove_link(tap)
@@ -110,12 +142,13 @@ class TenantNetworks:
         if listed is None or f'"{tap}"' in listed:
             self._remove_rules(own, others, listed)
             removed.append("rules")
-        if own is not None:
-            # After the tap: nothing can begin a connection any more.
-            forget_connections(str(own.order.address))
-            if own.bridge in there and own.bridge not in {guest.bridge for guest in others}:
-                remove_link(own.bridge)
-                removed.append(own.bridge)
+        # After the tap: nothing can begin a connection any more. Without a readable record the rules have the address.
+        address = str(own.order.address) if own is not None else address_of(tap, listed or "")
+        if address is not None and address not in {str(guest.order.address) for guest in others}:
+            forget_connections(address)
+        if own is not None and own.bridge in there and own.bridge not in {guest.bridge for guest in others}:
+            remove_link(own.bridge)
+            removed.append(own.bridge)
         return removed
 
     def _remove_rules(self, own: Guest | None, others: list[Guest], listed: str | None) -> None:
@@ -129,7 +162,8 @@ class TenantNetworks:
         self._replace(others)
 
     def _tend(self) -> bool:
-        guests, there = self._guests(), links()
+        there = links()
+        guests = self._wanted(there)
         whole = self._left is not None and listed_rules(TABLES) == self._left and _complete(guests, there)
         if not whole:
             self._rebuild()
@@ -137,18 +171,31 @@ class TenantNetworks:
         return not whole
 
     def _rebuild(self) -> None:
-        guests = self._guests()
+        """Raises OSError for the rules; a guest that fails is logged, and the others go on."""
+        there = links()
+        guests = self._wanted(there)
         self._replace(guests)
-        for name in sorted(set(links()) - {guest.tap for guest in guests} - {guest.bridge for guest in guests}):
-            remove_link(name)
+        for name in sorted(set(there) - {guest.tap for guest in guests} - {guest.bridge for guest in guests}):
+            try:
+                remove_link(name)
+            except OSError as error:
+                log.error("stray_interface_stays", interface=name, why=str(error))
+                continue
             log.warning("stray_interface_removed", interface=name)
         for guest in guests:
-            make_bridge(guest.bridge, guest.order, links())
-            make_tap(guest, links())
+            try:
+                make_bridge(guest.bridge, guest.order, links())
+                make_tap(guest, links())
+            except OSError as error:
+                log.error("guest_without_network", allocation_id=str(guest.allocation_id), why=str(error))
 
     def _replace(self, guests: list[Guest]) -> None:
         apply_rules(replacement(self._policy, guests))
         self._left = listed_rules(TABLES)
+
+
+def _has_tap(guest: Guest, there: dict[str, Link]) -> bool:
+    return guest.tap in there and owner_of(there[guest.tap]) == guest.allocation_id
 
 
 def _complete(guests: list[Guest], there: dict[str, Link]) -> bool:

@@ -11,9 +11,11 @@ node and the rest. A chain of another table can still drop what these accept, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+from typing import Literal
 from uuid import UUID
 
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, bridge_name, tap_name
@@ -115,10 +117,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class Guest:
-    """One guest in its network."""
+    """One guest in its network.
+
+    `stage`: nothing is made for a guest that is `coming` until it is brought in, nor for one that is `leaving` once it has no tap.
+    """
 
     allocation_id: UUID
     order: NetworkOrder
+    stage: Literal["coming", "there", "leaving"] = "there"
 
     @property
     def tap(self) -> str:
@@ -129,6 +135,22 @@ class Guest:
     def bridge(self) -> str:
         """The name of its network's bridge."""
         return bridge_name(self.order.vni)
+
+
+def conflict(guest: Guest, others: Iterable[Guest]) -> str | None:
+    """Why the guest cannot have its network beside these guests of other networks; None if it can."""
+    order = guest.order
+    for other in others:
+        if other.allocation_id == guest.allocation_id or other.order.network_id == order.network_id:
+            continue
+        theirs = f"network {other.order.network_id} of allocation {other.allocation_id}"
+        if other.order.vni == order.vni:
+            return f"network {order.network_id} has VNI {order.vni}, as {theirs}"
+        if order.subnet.overlaps(other.order.subnet) or order.address == other.order.address:
+            return (
+                f"network {order.network_id} has subnet {order.subnet}, which overlaps {other.order.subnet} of {theirs}"
+            )
+    return None
 
 
 def replacement(policy: Policy, guests: Iterable[Guest]) -> str:
@@ -160,6 +182,12 @@ def removal(policy: Policy, guest: Guest, left: Iterable[Guest]) -> str:
     shared = _elements(policy, left)
     own = _elements(policy, [guest])
     return _changed("delete", {name: [one for one in found if one not in shared[name]] for name, found in own.items()})
+
+
+def address_of(tap: str, listed: str) -> str | None:
+    """The address of the guest with this tap, by rules as nftables lists them; None if they have none."""
+    found = re.search(rf'"{tap}" \. [0-9a-f:]{{17}} \. ([0-9.]+)', listed)
+    return found and found[1]
 
 
 def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
