@@ -84,11 +84,12 @@ class LibvirtDriver:
         """End what an earlier agent left under way; find out whether KVM runs guests. Raises CannotStart."""
         await in_thread(partial(end_strays, self._node.allocations, partial(kill_all, program=b"qemu-img")))
         self._images.forget_partial()
+        # Before libvirt: guests run without it too.
+        await self._start_networks()
         try:
             await self._hypervisor.owners()
         except OSError as error:
             raise CannotStart(f"libvirt cannot be reached: {error}; is libvirtd started?") from error
-        await self._start_networks()
         self._node.accelerator = "kvm" if await in_thread(kvm_boots) else "qemu"
         log.info("hypervisor", accelerator=self._node.accelerator)
 
@@ -191,19 +192,28 @@ class LibvirtDriver:
         )
 
     async def tend_leases(self) -> list[int]:
-        """See `Leases.tend`; in use is what has a directory, domain or task under way. Tends networks. Raises OSError."""
+        """See `Leases.tend`; in use is what has a directory, domain or task under way. Raises OSError.
+
+        Networks first, and whether libvirt answers or not; a network that cannot be restored keeps no lease from being renewed.
+        """
+        await self._tend_networks()
         domains = {owner.allocation_id for owner in await self._hypervisor.owners()}
 
         def in_use(allocation_id: UUID) -> bool:
             there = self._node.directory(allocation_id).exists() or allocation_id in domains
             return there or allocation_id in self._under_way
 
-        if self._node.networks is not None:
-            await self._node.networks.tend()
         cleared = self._leases.tend(in_use)
         for slot, lease in cleared.items():
             log.warning("lease_cleared", slot=slot, allocation_id=str(lease.allocation_id) if lease else None)
         return list(cleared)
+
+    async def _tend_networks(self) -> None:
+        if self._node.networks is not None:
+            try:
+                await self._node.networks.tend()
+            except OSError as error:
+                log.error("tenant_networks_not_restored", why=str(error))
 
     async def topology(self) -> Topology:
         """See `node_agent.discovery`."""

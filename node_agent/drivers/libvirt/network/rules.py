@@ -119,7 +119,8 @@ class Policy:
 class Guest:
     """One guest in its network.
 
-    `stage`: nothing is made for a guest that is `coming` until it is brought in, nor for one that is `leaving` once it has no tap.
+    `stage`: nothing is made for a guest that is `coming` until it is brought in, nor for one
+    that is `leaving` once it has no tap.
     """
 
     allocation_id: UUID
