@@ -8,7 +8,15 @@ import pytest
 
 from tests.libvirt_driver.network.frames import frames
 from tests.libvirt_driver.network.stage import INTERNET, UPLINK, staged
-from tests.libvirt_driver.network.verdicts import CONNECTIONS, OTHER_TENANT, PUBLISHED, SAME_TENANT
+from tests.libvirt_driver.network.verdicts import (
+    BETWEEN_NETWORKS,
+    CONNECTIONS,
+    HAIRPIN,
+    OTHER_TENANT,
+    PUBLISHED,
+    SAME_TENANT,
+    UNPUBLISHED,
+)
 
 PASSING = {
     SAME_TENANT: "a2 10.66.1.11",
@@ -18,8 +26,9 @@ PASSING = {
     "node to a published port": f"a1 {UPLINK}",
     "internet to the node": f"node {INTERNET}",
 }
-# Nothing leads there without the rules either: `rules without their line` is the control of these.
-WITHOUT_CONTROL = {"guest to another tenant's published port", "internet to a port that is not published"}
+# Without the rules nothing is published: `test_each_line_that_keeps_tenants_apart_does_so_alone` and the one after it
+# are the controls of these.
+WITHOUT_CONTROL = {HAIRPIN, UNPUBLISHED}
 DROPPED = sorted(set(CONNECTIONS) - set(PASSING))
 
 
@@ -39,6 +48,20 @@ def test_what_passes(verdicts: Any, setting: str, name: str) -> None:
 def test_what_does_not_pass_and_would_without_the_rules(verdicts: Any, name: str) -> None:
     assert (verdicts["rules"][name], verdicts["bridge netfilter"][name]) == ("", "")
     assert bool(verdicts["no rules"][name]) is (name not in WITHOUT_CONTROL)
+
+
+@pytest.mark.parametrize("kept", BETWEEN_NETWORKS)
+def test_each_line_that_keeps_tenants_apart_does_so_alone(verdicts: Any, kept: str) -> None:
+    assert verdicts["controls"][f"hairpin, {kept}"] == ""
+    assert verdicts["controls"]["hairpin, None"] == "b1 10.66.1.11", "without any of the lines"
+
+
+def test_a_line_that_is_left_out_lets_through_what_it_drops(verdicts: Any) -> None:
+    controls = verdicts["controls"]
+    assert controls["published"] == f"a1 {INTERNET}", "a port that is published is reached"
+    assert controls["node"] == "node 10.66.1.11"
+    assert controls["guest"] == f"a1 {INTERNET}"
+    assert controls["bridges"] == "", "with br_netfilter guests of one network need theirs"
 
 
 def test_egress_is_a_setting_and_opens_nothing_else(verdicts: Any) -> None:

@@ -6,7 +6,10 @@ import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
+from node_agent.drivers.libvirt.network.programs import apply_rules
+from node_agent.drivers.libvirt.network.rules import Guest, replacement
 from tests.libvirt_driver.network.frames import arrived
 from tests.libvirt_driver.network.stage import (
     A1,
@@ -27,6 +30,7 @@ from tests.libvirt_driver.network.stage import (
 
 SAME_TENANT, OTHER_TENANT = "guest to guest, same tenant", "guest to guest, other tenant"
 PUBLISHED = "internet to a published port"
+HAIRPIN, UNPUBLISHED = "guest to another tenant's published port", "internet to a port that is not published"
 # Where the client is, address and port that it connects to.
 CONNECTIONS: dict[str, tuple[str | None, str, int]] = {
     SAME_TENANT: ("a1", str(A2.order.address), 22),
@@ -40,15 +44,27 @@ CONNECTIONS: dict[str, tuple[str | None, str, int]] = {
     "guest to a management host": ("a1", MANAGEMENT, SERVICE),
     "guest to the metadata address": ("a1", METADATA, SERVICE),
     "guest to the internet": ("a1", INTERNET, SERVICE),
-    "guest to another tenant's published port": ("a1", UPLINK, 30_003),
+    HAIRPIN: ("a1", UPLINK, 30_003),
     PUBLISHED: ("internet", UPLINK, 30_001),
     "internet to another published port": ("internet", UPLINK, 30_003),
-    "internet to a port that is not published": ("internet", UPLINK, 30_009),
+    UNPUBLISHED: ("internet", UPLINK, 30_009),
     "internet to a guest's address by a route": ("internet", str(A1.order.address), 22),
     "node to a published port": (None, UPLINK, 30_001),
     "internet to the node": ("internet", UPLINK, SERVICE),
 }
 
+LINES = {
+    "hairpin": f'iifname "{BRIDGE_PREFIX}*" accept',
+    "network": 'counter drop comment "other network"',
+    "closed": 'ip daddr @closed counter drop comment "closed"',
+    "outbound": 'counter drop comment "outbound"',
+    "node": 'counter drop comment "node"',
+    "guest": 'counter drop comment "not published"',
+    "bridges": 'iifname . oifname @bridges accept comment "br_netfilter: within a network"',
+}
+"""Lines of the rules, each of which keeps something out, by a part of it."""
+BETWEEN_NETWORKS = ("hairpin", "network", "closed", "outbound")
+"""Each keeps a guest from another tenant's published port."""
 
 FEW = (SAME_TENANT, OTHER_TENANT, PUBLISHED)
 
@@ -58,6 +74,37 @@ def seen(*names: str) -> dict[str, str]:
     chosen = names or tuple(CONNECTIONS)
     with ThreadPoolExecutor(len(CONNECTIONS)) as pool:
         return dict(zip(chosen, pool.map(lambda it: reached(*CONNECTIONS[it]), chosen), strict=True))
+
+
+def without(guests: list[Guest], *names: str) -> None:
+    """The rules, without these lines."""
+    lines = replacement(policy(), guests).splitlines()
+    for name in names:
+        (line,) = [one for one in lines if LINES[name] in one]
+        lines.remove(line)
+    apply_rules("\n".join(lines))
+
+
+def controls(guests: list[Guest]) -> dict[str, str]:
+    """What is said with some lines of the rules left out."""
+    found = {}
+    for kept in (None, *BETWEEN_NETWORKS):
+        without(guests, *(name for name in BETWEEN_NETWORKS if name != kept))
+        found[f"hairpin, {kept}"] = seen(HAIRPIN)[HAIRPIN]
+    for name, connection in {
+        "node": "guest to the node at its gateway",
+        "guest": "internet to a guest's address by a route",
+    }.items():
+        without(guests, name)
+        found[name] = seen(connection)[connection]
+    bridge_netfilter(True)
+    without(guests, "bridges")
+    found["bridges"] = seen(SAME_TENANT)[SAME_TENANT]
+    bridge_netfilter(False)
+    apply_rules(replacement(policy(), guests))
+    sh(f"nft add element inet berth published '{{ {UPLINK} . 30009 : {A1.order.address} . 22 }}'")
+    found["published"] = seen(UNPUBLISHED)[UNPUBLISHED]
+    return found
 
 
 async def main() -> None:
@@ -72,6 +119,7 @@ async def main() -> None:
         bridge_netfilter(True)
         found["bridge netfilter"] = seen()
         bridge_netfilter(False)
+        found["controls"] = controls(guests)
         sh("nft delete table inet berth; nft delete table bridge berth")
         found["no rules"], found["frames, no rules"] = seen(), arrived()
         # What the forged frames made A2 believe.
