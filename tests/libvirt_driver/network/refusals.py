@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from typing import Any
 from uuid import UUID
 
+from node_agent.drivers.libvirt.network import networks as networks_module
 from node_agent.drivers.libvirt.network.links import links
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Guest
@@ -20,7 +21,7 @@ OVERLAPPING = replace(B1, order=B1.order.model_copy(update={"subnet": IPv4Networ
 
 
 async def brought_in(networks: TenantNetworks, one: Guest) -> str:
-    """What a guest that is brought in is told; empty if it has its network."""
+    """The problem of a guest that is brought in; empty if it has its network."""
     try:
         await networks.bring_in(one)
     except OSError as refused:
@@ -29,14 +30,17 @@ async def brought_in(networks: TenantNetworks, one: Guest) -> str:
 
 
 async def beside(other: Guest) -> list[Any]:
-    """A1 and a guest of another network: what the second is told, and what a start makes of both records, in either order."""
+    """A1 and a guest of another network: the problem of the second, and what a start makes of both records, in either order."""
     guests = [A1]
     networks = TenantNetworks(policy(), lambda: guests)
     await networks.start()
     said = await brought_in(networks, other)
     found: list[Any] = [said, other.tap in links(), str(other.order.address) in sh("nft list table inet berth")]
     guests[:] = [other, A1]
-    restored = await networks.tend()
+    try:
+        restored: bool | str = await networks.tend()
+    except OSError as refused:
+        restored = str(refused)
     # A1 has its tap, so it keeps it, though its record comes later.
     found += [restored, sorted(set(links()) & {A1.tap, other.tap}) == [A1.tap]]
     networks.close()
@@ -88,7 +92,7 @@ async def one_fails() -> list[bool]:
 
 
 async def of_the_node() -> dict[str, str]:
-    """What a guest is told whose subnet has networks of the node."""
+    """The problem of a guest whose subnet has networks of the node."""
     found: dict[str, str] = {}
     for name, made, undone in (
         ("address", "ip addr add 10.66.1.200/32 dev lo", "ip addr del 10.66.1.200/32 dev lo"),
@@ -108,8 +112,7 @@ async def of_the_node() -> dict[str, str]:
 
 async def unreadable() -> list[str]:
     """A guest whose record cannot be read is taken out: which addresses are forgotten."""
-    from node_agent.drivers.libvirt.network import networks as module
-
+    module: Any = networks_module
     forgotten: list[str] = []
     real = module.forget_connections
 
@@ -117,7 +120,7 @@ async def unreadable() -> list[str]:
         forgotten.append(address)
         real(address)
 
-    module.forget_connections = forget  # type: ignore[attr-defined]
+    module.forget_connections = forget
     guests = [A1, A2]
     networks = TenantNetworks(policy(), lambda: guests)
     await networks.start()

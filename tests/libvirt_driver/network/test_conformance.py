@@ -13,9 +13,8 @@ from tests.drivers import checks
 from tests.drivers.bridged_harness import BridgedHarness, own_host
 from tests.drivers.stage import run, small_disk
 
-pytestmark = pytest.mark.hardware
-# Those that reach every step of networks; the others in `make test-full`.
-SOON = (checks.survives_kills_of_a_release,)
+# By emulation the check that kills a release at each step takes three minutes.
+pytestmark = [pytest.mark.hardware, pytest.mark.full]
 
 
 @pytest.fixture
@@ -27,11 +26,7 @@ def harness() -> Iterator[BridgedHarness]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "check",
-    [pytest.param(check, marks=[] if check in SOON else [pytest.mark.full]) for check in checks.CHECKS],
-    ids=lambda check: check.__name__,
-)
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
 def test_conforms(harness: BridgedHarness, check: Any, tmp_path: Path) -> None:
     if check is not checks.withstands_a_full_disk:
         assert run(harness, tmp_path, check) is None

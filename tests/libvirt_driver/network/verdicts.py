@@ -62,7 +62,7 @@ LINES = {
     "guest": 'counter drop comment "not published"',
     "bridges": 'iifname . oifname @bridges accept comment "br_netfilter: within a network"',
 }
-"""Lines of the rules, each of which keeps something out, by a part of it."""
+"""Lines of the rules, by a part of each; every one keeps something out."""
 BETWEEN_NETWORKS = ("hairpin", "network", "closed", "outbound")
 """Each keeps a guest from another tenant's published port."""
 

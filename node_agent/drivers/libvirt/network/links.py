@@ -74,7 +74,7 @@ def make_tap(guest: Guest, there: dict[str, Link]) -> None:
         call("ip", "tuntap", "add", "dev", guest.tap, "mode", "tap", "user", "0")
     elif link.alias not in ("", str(guest.allocation_id)):
         raise NetworkError(f"the interface {guest.tap} belongs to allocation {link.alias}")
-    # Without ARP of its own the node answers nothing that a guest asks past its bridge.
+    # Without ARP on the tap the node answers nothing that a guest asks past its bridge.
     owned = ("alias", str(guest.allocation_id), "arp", "off")
     call("ip", "link", "set", "dev", guest.tap, *owned, *_no_ipv6_address())
     _switch_ipv6_off(guest.tap)
