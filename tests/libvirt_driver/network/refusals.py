@@ -19,6 +19,10 @@ from tests.libvirt_driver.network.stage import A1, A2, B1, guest, policy, sh
 SAME_VNI = replace(B1, order=B1.order.model_copy(update={"vni": A1.order.vni}))
 OVERLAPPING = replace(B1, order=B1.order.model_copy(update={"subnet": IPv4Network("10.66.0.0/16")}))
 
+# Of A1's network: with its address, and with another subnet.
+SAME_ADDRESS = replace(A2, order=A2.order.model_copy(update={"address": A1.order.address}))
+OTHER_SUBNET = replace(A2, order=A2.order.model_copy(update={"subnet": IPv4Network("10.66.0.0/16")}))
+
 
 async def brought_in(networks: TenantNetworks, one: Guest) -> str:
     """The problem of a guest that is brought in; empty if it has its network."""
@@ -35,7 +39,7 @@ async def beside(other: Guest) -> list[Any]:
     networks = TenantNetworks(policy(), lambda: guests)
     await networks.start()
     said = await brought_in(networks, other)
-    found: list[Any] = [said, other.tap in links(), str(other.order.address) in sh("nft list table inet berth")]
+    found: list[Any] = [said, other.tap in links(), other.tap in sh("nft list table bridge berth")]
     guests[:] = [other, A1]
     try:
         restored: bool | str = await networks.tend()
@@ -138,6 +142,8 @@ async def main() -> None:
     found: dict[str, Any] = {
         "same vni": await beside(SAME_VNI),
         "overlapping": await beside(OVERLAPPING),
+        "same address": await beside(SAME_ADDRESS),
+        "other subnet": await beside(OTHER_SUBNET),
         "stages": await stages(),
         "one fails": await one_fails(),
         "of the node": await of_the_node(),

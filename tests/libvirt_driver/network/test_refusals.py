@@ -15,13 +15,19 @@ def found() -> Any:
     return staged("tests.libvirt_driver.network.refusals")
 
 
-@pytest.mark.parametrize(
-    ("other", "problem"),
-    [("same vni", "has VNI 1, as"), ("overlapping", "has subnet 10.66.0.0/16, which overlaps 10.66.1.0/24 of")],
-)
-def test_two_networks_do_not_share_vni_or_addresses(found: Any, other: str, problem: str) -> None:
+ITS_NETWORK = f"network {A1.order.network_id} of allocation {A1.allocation_id}"
+CONFLICTS = {
+    "same vni": f"network {B1.order.network_id} has VNI 1, as {ITS_NETWORK}",
+    "overlapping": f"network {B1.order.network_id} has subnet 10.66.0.0/16, which overlaps 10.66.1.0/24 of {ITS_NETWORK}",
+    "same address": f"address {A1.order.address} is that of allocation {A1.allocation_id}",
+    "other subnet": f"network {A1.order.network_id} has another VNI or subnet than {ITS_NETWORK}",
+}
+
+
+@pytest.mark.parametrize("other", CONFLICTS)
+def test_two_guests_do_not_share_vni_or_addresses(found: Any, other: str) -> None:
     said, has_tap, has_rules, restored, alone = found[other]
-    assert f"network {B1.order.network_id} {problem} network {A1.order.network_id}" in said
+    assert said == CONFLICTS[other]
     assert (has_tap, has_rules) == (False, False)
     assert (restored, alone) == (False, True), "of two records the one that has its tap keeps it"
 

@@ -139,18 +139,23 @@ class Guest:
 
 
 def conflict(guest: Guest, others: Iterable[Guest]) -> str | None:
-    """Why the guest cannot have its network beside these guests of other networks; None if it can."""
+    """Why the guest cannot have its network beside these guests; None if it can. Rules with such a pair nftables may refuse."""
     order = guest.order
     for other in others:
-        if other.allocation_id == guest.allocation_id or other.order.network_id == order.network_id:
+        if other.allocation_id == guest.allocation_id:
             continue
         theirs = f"network {other.order.network_id} of allocation {other.allocation_id}"
-        if other.order.vni == order.vni:
+        if other.order.network_id == order.network_id:
+            if (other.order.vni, other.order.subnet) != (order.vni, order.subnet):
+                return f"network {order.network_id} has another VNI or subnet than {theirs}"
+        elif other.order.vni == order.vni:
             return f"network {order.network_id} has VNI {order.vni}, as {theirs}"
-        if order.subnet.overlaps(other.order.subnet) or order.address == other.order.address:
+        elif order.subnet.overlaps(other.order.subnet):
             return (
                 f"network {order.network_id} has subnet {order.subnet}, which overlaps {other.order.subnet} of {theirs}"
             )
+        if order.address == other.order.address:
+            return f"address {order.address} is that of allocation {other.allocation_id}"
     return None
 
 
