@@ -72,10 +72,7 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/nodes/commands/quarantines.py",
         "run `berth node burn-in NODE --slot N` and return the slot after it has passed, or return it with `without_burn_in`",
     ),
-    "gpu_reset_unsupported": (
-        "orchestrator/nodes/commands/gpu_resets.py",
-        "upgrade the node's agent",
-    ),
+    "gpu_reset_unsupported": ("orchestrator/nodes/commands/gpu_resets.py", "upgrade the node's agent"),
     "gpus_in_service": (
         "orchestrator/nodes/commands/gpu_resets.py",
         "take the slots that it names out of service, and wait for the release of allocations",

@@ -99,6 +99,7 @@ from berth.client.errors import (
 from berth.client.feed.events import Event
 from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
+from berth.client.hardware.images import Image, ImageStatement, OfferedImage
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.hardware.pools import Pool
 from berth.client.health import (
@@ -146,10 +147,7 @@ from berth.client.models import (
     Connection,
     CreatedAllocation,
     DeadLetter,
-    Image,
-    ImageStatement,
     NewApiKey,
-    OfferedImage,
     Orphan,
     Page,
     Region,

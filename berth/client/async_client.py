@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 import httpx
@@ -46,6 +46,9 @@ from berth.client.requests.exchange import RETENTION_SECONDS, RETRY_SECONDS, Exc
 from berth.client.requests.polling import poll
 from berth.client.requests.waiting import Waiting
 from berth.client.reservation_models import Reservation
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -175,6 +178,15 @@ class AsyncClient(HardwareMethods):
         from berth.client.feed.notifying import listen_async
 
         return listen_async(self.exchange.address, self._credential, Listening(subscription, after, types, subjects))
+
+    async def attach_console(self, allocation_id: UUID) -> ClientConnection:
+        """An open socket to the serial console of an active allocation; needs the library `websockets`.
+
+        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
+        """
+        from berth.client.consoles.attaching import attach_async
+
+        return await attach_async(self.exchange.address, await self._credential(), allocation_id)
 
     async def _credential(self) -> dict[str, str]:
         key = self.exchange.key

@@ -1,4 +1,4 @@
-"""An open console, held by a task of its own: a driver that hangs holds up that task and no session."""
+"""An open console, held by one task: a driver that hangs holds up that task and no session."""
 
 from __future__ import annotations
 

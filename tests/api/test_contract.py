@@ -49,7 +49,7 @@ CROSS_FIELD_RULES = (
     f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id",
     "the ready message needs cloud-init: readiness is ssh or tcp_port without it",
     "readiness_port belongs to readiness tcp_port, which needs one",
-    "fabric_manager_version must equal gpu_driver_version",
+    "fabric_manager_version must equal gpu_driver_version: the fabric manager accepts no other driver",
     "only one of ek_sha256, ek_certificate and forget_tpm may be given",
     "is not a readable certificate in PEM",
     "break_glass is for operators' keys; leave out tenant_id",

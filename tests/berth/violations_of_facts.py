@@ -14,7 +14,7 @@ _BURN_IN = (
 )
 _GPU_RESET = (
     "insert into node_gpu_resets (node_id, slots, gpus, requested_by, waits_for, waits_since, waits_until)"
-    " select (select node_id from slots limit 1), array[0]::smallint[], '{p}', 'admin:a', 'node', clock_timestamp(), "
+    " select (select node_id from slots limit 1), array[0]::smallint[], array['p'], 'admin:a', 'node', clock_timestamp(), "
 )
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
 DEGRADED = (

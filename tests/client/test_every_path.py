@@ -20,6 +20,7 @@ from berth.client.calls import (
     approvals,
     balances,
     catalogue,
+    consoles,
     faults,
     hardware,
     keyvalue,
@@ -37,7 +38,7 @@ from berth.client.calls import (
     webhooks,
 )
 from berth.client.calls.call import Call
-from berth.client.models import ImageStatement
+from berth.client.hardware.images import ImageStatement
 from berth.client.sync_client import Client
 from berth.local.servers import LocalPostgres
 from tests.api.processes import public_process
@@ -49,6 +50,7 @@ MODULES: tuple[ModuleType, ...] = (
     approvals,
     balances,
     catalogue,
+    consoles,
     faults,
     hardware,
     keyvalue,

@@ -64,6 +64,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("RevokeCertificates", WHY, "66e3cabea70efb7d"),
     ("RetireNode", WHY, "66e3cabea70efb7d"),
     ("SetAttestation", {"policy": "off"}, "dfc479594f3379c4"),
+    ("SetPoolAttestation", {"policy": "off"}, "dfc479594f3379c4"),
     ("AdoptOrphan", WHY, "66e3cabea70efb7d"),
     ("DestroyOrphan", WHY, "66e3cabea70efb7d"),
     ("QuarantineSlot", WHY, "66e3cabea70efb7d"),

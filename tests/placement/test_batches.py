@@ -121,7 +121,9 @@ def test_whatever_is_placed_together_every_fit_is_what_the_claims_say(database_u
         assert fleet.one(FITS_THAT_LIE) == 0
         assert fleet.one("select gpus_used from tenant_quotas where tenant_id = %s", tenant.id) == placed
         assert fleet.one("select coalesce(sum(gpus), 0) from allocations where tenant_id = %s", tenant.id) == placed
-        fleet.connection.execute("truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports")
+        fleet.connection.execute(
+            "truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports"
+        )
         fleet.connection.execute("select refresh_node_fit(id) from nodes")
 
     holds()

@@ -132,7 +132,9 @@ def test_lists_of_creates_in_opposite_orders_never_deadlock(database_url: str, l
                     create_all(context, catalogue, creates), create_all(context, catalogue, opposite[::-1]),
                 )  # fmt: skip
                 assert statuses == [201] * 12
-                fleet.connection.execute("truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports")
+                fleet.connection.execute(
+                    "truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports"
+                )
                 fleet.connection.execute("update tenant_quotas set gpus_used = 0")
                 fleet.connection.execute("select refresh_node_fit(id) from nodes")
 
@@ -210,7 +212,9 @@ def test_lists_that_share_keys_tenants_and_nodes_never_deadlock(database_url: st
                 ]
                 await asyncio.gather(*(create_all(context, catalogue, one) for one in (*lists, *fresh)))
                 assert fleet.overlaps() == 0
-                fleet.connection.execute("truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports")
+                fleet.connection.execute(
+                    "truncate claims, allocations, allocation_timeline, operations, outbox, network_addresses, published_ports"
+                )
                 fleet.connection.execute("update tenant_quotas set gpus_used = 0")
                 fleet.connection.execute("select refresh_node_fit(id) from nodes")
 

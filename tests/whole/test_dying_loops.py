@@ -43,6 +43,7 @@ LOOPS = [
     ("agent eu-1-slice-1", "node_agent.agent:Agent._keep_identity", "self._keep_identity"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._measure", "self._measure"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._watch_guests", "self._watch_guests"),
+    ("agent eu-1-slice-1", "node_agent.agent:Agent._watch_reachability", "self._watch_reachability"),
     ("agent eu-1-slice-1", "node_agent.agent:Agent._tend_leases", "self._tend_leases"),
 ]
 """The process, the function that fails in it, and the loop that dies of it, as it is written where it is started."""

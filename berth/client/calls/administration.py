@@ -8,18 +8,8 @@ from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, segment, write
-from berth.client.models import (
-    Allocation,
-    AuditEntry,
-    DeadLetter,
-    Image,
-    ImageStatement,
-    Page,
-    Region,
-    Sku,
-    Tenant,
-    TenantQuotas,
-)
+from berth.client.hardware.images import Image, ImageStatement
+from berth.client.models import Allocation, AuditEntry, DeadLetter, Page, Region, Sku, Tenant, TenantQuotas
 from berth.client.node_models import EnrolmentToken, Node
 
 ADMIN = "/api/v1/admin"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from berth.client.calls.call import Call, read_page
-from berth.client.models import OfferedImage, Page, Region, Sku
+from berth.client.hardware.images import OfferedImage
+from berth.client.models import Page, Region, Sku
 
 API = "/api/v1"
 

@@ -65,6 +65,7 @@ PLAIN = frozenset(
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",
         "regions", "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
+        "offset", "bytes_max",
     }
 )  # fmt: skip
 SHARED_PATH_VALUES = {

@@ -29,7 +29,7 @@ async def provisioned(plane: ControlPlane, tenant: Tenant, slot: int = 2) -> uui
 def test_a_console_is_served_with_the_certificate_of_the_node(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)
-        assert plane.heartbeats[-1].features == ["burn_in", "console"]
+        assert "console" in plane.heartbeats[-1].features
         async with PlayedProcess(plane).listening() as process:
             task_id, link = await process.attach(allocation)
             await link.output_until(f"sandbox console of {allocation}".encode())

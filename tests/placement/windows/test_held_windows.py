@@ -51,7 +51,9 @@ async def try_hold(desk: Desk, window: Window, gpus: int, count: int = 1) -> int
 def forget_all(url: str) -> None:
     """An empty fleet again."""
     with connect(url) as connection:
-        connection.execute("truncate claims, reservations, operations, outbox, allocations, allocation_timeline, network_addresses, published_ports")
+        connection.execute(
+            "truncate claims, reservations, operations, outbox, allocations, allocation_timeline cascade"
+        )
         connection.execute("select refresh_node_fit(id) from nodes")
         connection.execute("update tenant_quotas set gpus_used = 0")
 
