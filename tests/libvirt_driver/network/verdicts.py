@@ -79,10 +79,7 @@ def seen(*names: str) -> dict[str, str]:
 def without(guests: list[Guest], *names: str) -> None:
     """The rules, without these lines."""
     lines = replacement(policy(), guests).splitlines()
-    for name in names:
-        (line,) = [one for one in lines if LINES[name] in one]
-        lines.remove(line)
-    apply_rules("\n".join(lines))
+    apply_rules("\n".join(line for line in lines if not any(LINES[name] in line for name in names)))
 
 
 def controls(guests: list[Guest]) -> dict[str, str]:
