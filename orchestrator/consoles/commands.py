@@ -49,6 +49,17 @@ async def open_session(
     return await transact(context, work)
 
 
+async def require_console(context: Context, principal: Principal, allocation_id: UUID) -> None:
+    """Raise what `open_session` raises for an allocation that has no console for the principal, or is not its own."""
+
+    async def work(tx: Transaction) -> None:
+        refused = refusal(await store.lock_target(tx, allocation_id), principal.tenant_id, allocation_id)
+        if refused is not None:
+            raise refused
+
+    await transact(context, work)
+
+
 async def issue_task(context: Context, session_id: UUID, dial_seconds: float) -> bool:
     """Sign and queue the task of an open session that has none; False if there is nothing to do any more."""
 

@@ -128,6 +128,7 @@ class ConsoleHub:
         Raises `ConsoleUnavailable`, and what `commands.open_session` raises.
         """
         if self._address is None or self._stopping:
+            await commands.require_console(context, principal, allocation_id)
             raise ConsoleUnavailable("this process serves no consoles; the operator must configure BERTH_CONSOLE_PORT")
         if len(self._sessions) + self._opening >= self.limits.sessions_max:
             metrics.REFUSED.labels("process").inc()

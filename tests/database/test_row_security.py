@@ -34,7 +34,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "decisions" / "0025-
 HOOK = number(16)
 COLUMNS = {
     "allocations": "tenant_id", "api_keys": "tenant_id", "balances": "tenant_id",
-    "fault_reports": "tenant_id", "kv_keys": "namespace",
+    "console_sessions": "tenant_id", "fault_reports": "tenant_id", "kv_keys": "namespace",
     "kv_namespaces": "id", "ledger": "tenant_id", "metering_intervals": "tenant_id", "networks": "tenant_id",
     "notification_subscriptions": "scope", "operations": "scope", "reservations": "tenant_id", "retention_policies": "scope",
     "ssh_keys": "tenant_id", "webhooks": "tenant_id",

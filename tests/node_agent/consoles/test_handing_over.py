@@ -45,8 +45,8 @@ class OneClient:
             ours.sendall(b"guest")
             yield theirs.fileno()
         finally:
-            for _ in range(100):
-                await asyncio.sleep(0)
+            # As libvirt's close in a thread: other work has its turn meanwhile.
+            await asyncio.to_thread(ours.fileno)
             self.clients -= 1
             ours.close()
             theirs.close()
