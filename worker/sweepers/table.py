@@ -63,7 +63,6 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
     starter = ReservationStarter(context, CatalogueCache(context.database, CATALOGUE_CACHE_SECONDS), batch)
     return [
         Sweeper("balances", every, partial(sweep_balances, context, batch), "prepaid balances due for evaluation"),
-        Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
         # Before the starts: the end of a window quarantines slots whose reset is open, and no start may use them first.
         Sweeper(
             "maintenance",
@@ -71,6 +70,7 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
             "maintenance windows whose start or end has come, and ended ones past their retention",
         ),
+        Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
         Sweeper("due_starts", every, starter.start_due, "confirmed reservations whose start time has come"),
         Sweeper("late_starts", every, starter.start_late, "reservations whose start was postponed"),
         Sweeper(
