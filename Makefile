@@ -74,7 +74,7 @@ references: $(STAMP)  ## write the generated pages of docs/reference
 test: lint  ## lint and the tests that main must always pass (14 minutes on 2 cores)
 	$(BIN)/pytest -n 4 --dist loadfile -m "not full and not hardware"
 
-test-hardware: $(STAMP)  ## the tests on real guests of QEMU (6 minutes; needs root; says what to apt-get install)
+test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
 	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) deploy/guests/private-libvirtd /var/tmp/berth-libvirtd \
