@@ -6,6 +6,7 @@ port of the bridge as it would a tap. Run a module of this folder with `staged`,
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -38,6 +39,10 @@ server = socketserver.ThreadingTCPServer(("0.0.0.0", int(sys.argv[2])), Greeting
 print("listening", flush=True)
 server.serve_forever()
 """
+_PROBE = """
+ip link add probe type bridge; ip link add end type veth peer name other; ip link set end master probe
+nft add table bridge probe; nft add table inet probe; test -e /proc/sys/net/bridge/bridge-nf-call-iptables
+"""
 _CLIENT = """
 import socket, sys
 try:
@@ -49,11 +54,23 @@ except OSError:
 """
 
 
-def staged(module: str, *arguments: str) -> Any:
-    """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
+@functools.cache
+def _why_not() -> str | None:
+    """What this machine lacks; None if nothing. A kernel may have namespaces and no nftables for bridges."""
     missing = [name for name in ("nft", "ip", "conntrack", "unshare") if shutil.which(name, path=_path()) is None]
     if os.geteuid() != 0 or missing:
-        pytest.skip(f"namespaces need root and {', '.join(missing) or 'nothing else'}")
+        return f"namespaces need root and {', '.join(missing) or 'nothing else'}"
+    done = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-euc", _PROBE], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "PATH": _path()},
+    )  # fmt: skip
+    return None if done.returncode == 0 else f"this kernel makes no tenant networks: {done.stderr.strip()[-200:]}"
+
+
+def staged(module: str, *arguments: str) -> Any:
+    """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
+    if (reason := _why_not()) is not None:
+        pytest.skip(reason)
     script = 'mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up; exec "$@"'
     command = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-euc", script, "sh"]
     done = subprocess.run(
