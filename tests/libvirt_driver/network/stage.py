@@ -55,7 +55,7 @@ except OSError:
 
 
 @functools.cache
-def _why_not() -> str | None:
+def why_no_networks() -> str | None:
     """What this machine lacks; None if nothing. A kernel may have namespaces and no nftables for bridges."""
     missing = [name for name in ("nft", "ip", "conntrack", "unshare") if shutil.which(name, path=_path()) is None]
     if os.geteuid() != 0 or missing:
@@ -69,7 +69,7 @@ def _why_not() -> str | None:
 
 def staged(module: str, *arguments: str) -> Any:
     """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
-    if (reason := _why_not()) is not None:
+    if (reason := why_no_networks()) is not None:
         pytest.skip(reason)
     script = 'mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up; exec "$@"'
     command = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-euc", script, "sh"]
