@@ -259,7 +259,23 @@ def _resetting(root: Path) -> list[psutil.Process]:
         with suppress(psutil.Error):
             if "node_agent.gpu_reset.functions" in process.cmdline() and str(root) in process.cmdline():
                 found.append(process)
-    return [one for one in found if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in found if _lives(one)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    """False for one that has ended since it was listed."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _words(directory: Path) -> set[str]:
+    """The arguments of all of them."""
+    words: set[str] = set()
+    for one in _resetting(directory):
+        with suppress(psutil.NoSuchProcess):
+            words |= set(one.cmdline())
+    return words
 
 
 def test_a_killed_agent_leaves_no_process_and_a_repetition_resets(tmp_path: Path) -> None:
@@ -269,14 +285,15 @@ def test_a_killed_agent_leaves_no_process_and_a_repetition_resets(tmp_path: Path
     os.mkfifo(reset)
     command = [sys.executable, "-m", "tests.discovery.gpu_resets.killed", str(tmp_path), "2"]
     agent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": PYTHONPATH})
-    wait_for(lambda: any("reset" in one.cmdline() for one in _resetting(tmp_path)), "the reset")
+    wait_for(lambda: "reset" in _words(tmp_path), "the reset")
     agent.send_signal(signal.SIGKILL)
     agent.wait()
     try:
         wait_for(lambda: _resetting(tmp_path) == [], "no process")
     finally:
         for left in _resetting(tmp_path):
-            left.kill()
+            with suppress(psutil.NoSuchProcess):
+                left.kill()
     reset.unlink()
     reset.write_bytes(b"")
     assert outcomes(machine.reset(2)) == ["reset"]
