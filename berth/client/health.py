@@ -23,13 +23,12 @@ class HealthFault(Answer):
     count: int | None = None
 
 
-class BurnIn(Answer):
-    """A test of slots in quarantine; `outcome` None: it is open. `shared`: allocations were on other slots of the node."""
+class SlotWork(Answer):
+    """What an operator has done on slots that are out of service; `outcome` None: it is open."""
 
     id: UUID
     node_id: UUID
     slots: list[int]
-    shared: bool | None = None
     requested_at: datetime
     requested_by: str
     issued_at: datetime | None = None
@@ -38,6 +37,12 @@ class BurnIn(Answer):
     failure: str | None = None
     report: dict[str, Any] | None = None
     waits: Waits | None = None
+
+
+class BurnIn(SlotWork):
+    """A test of slots in quarantine. `shared`: allocations were on other slots of the node."""
+
+    shared: bool | None = None
 
 
 class BurnInRequired(Refused):
@@ -52,21 +57,10 @@ class BurnInUnsupported(Refused):
     codes = ("burn_in_unsupported",)
 
 
-class GpuReset(Answer):
-    """A reset of the GPU of a slot, and of those that are reset together with it; `outcome` None: it is open."""
+class GpuReset(SlotWork):
+    """A reset of the GPU of a slot, and of those that are reset together with it."""
 
-    id: UUID
-    node_id: UUID
-    slots: list[int]
     gpus: list[str]
-    requested_at: datetime
-    requested_by: str
-    issued_at: datetime | None = None
-    ended_at: datetime | None = None
-    outcome: str | None = None
-    failure: str | None = None
-    report: dict[str, Any] | None = None
-    waits: Waits | None = None
 
 
 class GpuResetUnsupported(Refused):

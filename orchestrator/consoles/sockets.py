@@ -32,11 +32,10 @@ from orchestrator.consoles.hub import Link, Session
 from orchestrator.consoles.pace import Pace
 from orchestrator.consoles.rules import EndReason, reason_of_agent
 from orchestrator.consoles.settings import ConsoleLimits
-from orchestrator.problems import Problem
+from orchestrator.http.sockets.credentials import until_refused
 
 log = structlog.get_logger("orchestrator.consoles")
 CLOSE_SECONDS_MAX = 2.0
-CREDENTIAL_REFUSED = (401, 403)
 """Statuses of a check whose credential gives no right any more, a key or a token."""
 
 
@@ -150,15 +149,8 @@ class ConsoleSocket:
         self._session.finish(EndReason.AGENT_LOST)
 
     async def _watch_credential(self) -> None:
-        while True:
-            await asyncio.sleep(self._limits.recheck_seconds)
-            try:
-                await self._recheck()
-            except Problem as problem:
-                if problem.status in CREDENTIAL_REFUSED:
-                    self._session.finish(EndReason.UNAUTHENTICATED)
-                    return
-                # the check failed for another reason, and is repeated
+        await until_refused(self._recheck, self._limits.recheck_seconds)
+        self._session.finish(EndReason.UNAUTHENTICATED)
 
     async def _watch_time(self) -> None:
         """End the joined session after its longest time, or after silence in both directions."""

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.http import metrics
+from orchestrator.http.sockets.credentials import until_refused
 from orchestrator.log.feed.delivery import DISCONNECT_SECONDS_MAX, SubscriberDelivery
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.feed.limits import SocketLimits
@@ -25,7 +26,6 @@ from orchestrator.problems import NotFound, Problem
 
 log = structlog.get_logger("orchestrator.notifications")
 RETRY_SECONDS = 1.0
-CREDENTIAL_REFUSED = (401, 403)
 """Statuses of a check whose credential gives no right any more, a key or a token."""
 
 
@@ -176,15 +176,8 @@ class NotificationSocket:
             )
 
     async def _watch_credential(self) -> None:
-        while True:
-            await asyncio.sleep(self._limits.recheck_seconds)
-            try:
-                await self._recheck()
-            except Problem as problem:
-                if problem.status in CREDENTIAL_REFUSED:
-                    self._subscriber.finish("unauthenticated")
-                    return
-                # the check failed for another reason, and is repeated
+        await until_refused(self._recheck, self._limits.recheck_seconds)
+        self._subscriber.finish("unauthenticated")
 
     def _refuse(self, refusal: Problem) -> None:
         self._refusal = refusal

@@ -1,20 +1,26 @@
-"""Burn-ins as operators see them: the JSON of docs/reference/http-api.md."""
+"""Burn-ins, and what has the same shape, as operators see them: the JSON of docs/reference/http-api.md."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from orchestrator.nodes.store.burn_ins import BurnIn
+from orchestrator.nodes.store.gpu_resets import GpuReset
 from orchestrator.times import rfc3339, wait_document
 
 
 def burn_in_document(found: BurnIn) -> dict[str, Any]:
     """The JSON of a burn-in."""
+    return slot_work_document(found, shared=found.shared)
+
+
+def slot_work_document(found: BurnIn | GpuReset, **own: Any) -> dict[str, Any]:
+    """The JSON of work on slots that are out of service, with the members that its kind has alone."""
     return {
         "id": str(found.id),
         "node_id": str(found.node_id),
         "slots": found.slots,
-        "shared": found.shared,
+        **own,
         "requested_at": rfc3339(found.requested_at),
         "requested_by": found.requested_by,
         "issued_at": rfc3339(found.issued_at),

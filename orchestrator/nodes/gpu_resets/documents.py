@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.nodes.burn_ins.documents import slot_work_document
 from orchestrator.nodes.store.gpu_resets import GpuReset
-from orchestrator.times import rfc3339, wait_document
 
 
 def gpu_reset_document(found: GpuReset) -> dict[str, Any]:
     """The JSON of a reset."""
-    return {
-        "id": str(found.id),
-        "node_id": str(found.node_id),
-        "slots": found.slots,
-        "gpus": found.gpus,
-        "requested_at": rfc3339(found.requested_at),
-        "requested_by": found.requested_by,
-        "issued_at": rfc3339(found.issued_at),
-        "ended_at": rfc3339(found.ended_at),
-        "outcome": found.outcome,
-        "failure": found.failure,
-        "report": found.report,
-        "waits": wait_document(found.waits_for, found.waits_since, found.waits_until),
-    }
+    return slot_work_document(found, gpus=found.gpus)

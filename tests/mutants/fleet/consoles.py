@@ -57,17 +57,17 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "consoles: a refused token does not end its session",
         "consoles",
-        f"{CONSOLES}/sockets.py",
-        "                if problem.status in CREDENTIAL_REFUSED:",
-        '                if problem.code == "unauthenticated":',
+        "orchestrator/http/sockets/credentials.py",
+        "            if problem.status in CREDENTIAL_REFUSED:",
+        '            if problem.code == "unauthenticated":',
         ("tests/consoles/test_tokens.py",),
     ),
     Mutant(
         "notifications: a refused token does not end its socket",
         "notifications",
         "orchestrator/notifications/sockets.py",
-        "                if problem.status in CREDENTIAL_REFUSED:",
-        '                if problem.code == "unauthenticated":',
+        '        self._subscriber.finish("unauthenticated")',
+        "        return",
         ("tests/consoles/test_tokens.py::test_the_suspension_of_its_tenant_ends_a_socket",),
     ),
     Mutant(
