@@ -102,7 +102,8 @@ begin
             ('lock_overdue_holds',          'x',     '',      '',      '',      '',      '',      '',      '',      ''),
             ('log_extend',                  'x',     '',      '',      '',      '',      '',      'x',     '',      ''),
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      '',      ''),
-            ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     '')
+            ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),
             ('console_sessions', array['secret_sha256']), ('dead_letters', array['excerpt']),

@@ -68,8 +68,17 @@ class Metrics:
         self.reconnects = Counter(
             prefix + "reconnects", "Lost or failed connections", ["server", "step"], registry=registry
         )
-        self.stopped = Counter(
-            prefix + "publishing_stopped", "Permanent stops of publishing", ["reason"], registry=registry
+        self.stops = Counter(
+            prefix + "publishing_stopped", "Times that publishing has stopped", ["reason"], registry=registry
+        )
+        self.stopped = Gauge(
+            prefix + "stopped",
+            "1 while publishing is stopped for this reason (docs/reference/events.md, When publishing stops)",
+            ["reason"],
+            registry=registry,
+        )
+        self.timelines_resumed = Counter(
+            prefix + "timelines_resumed", "New timelines of Postgres on which publishing went on", registry=registry
         )
 
     def stub_count(self) -> int:

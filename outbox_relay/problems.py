@@ -12,7 +12,10 @@ class RelayProblem(Exception):
 
 
 class PublishingStopped(RelayProblem):
-    """Further publishing would damage the stream. `reason` is a stable word for metrics."""
+    """Further publishing would damage the stream. `reason` is a stable word for metrics and `/ok`.
+
+    The relay stays up and examines both servers again, until an operator has removed the cause.
+    """
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)

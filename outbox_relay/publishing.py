@@ -4,6 +4,9 @@ Authority is with the stream. A session (one connection to each server) reads wh
 there; every publish names the sequence it must follow, so NATS refuses all publishers but one. A refused relay goes on
 standby and checks about once a second whether the publisher makes progress; if what was due at the last check has not
 gone out and nothing has moved, it takes over. A missing answer ends the session; the next one reads the outcome.
+
+Nothing is published unless the stream ends with the event that the log has at that version (`continuity`). Where that is
+not so, publishing stops and the relay stays up: each second a new session examines whether an operator has removed the cause.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from berth.process.backoff import Backoff, jittered
+from outbox_relay.continuity import require_same_event, resume_timeline
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
 from outbox_relay.link import NatsLink, Outcome, PublishResult
@@ -26,7 +30,7 @@ from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
 from outbox_relay.reading import LogReader
 from outbox_relay.settings import Settings
-from outbox_relay.state import LogHead, RelayState
+from outbox_relay.state import LogHead, RelayState, Stopped
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -34,12 +38,17 @@ FIRST_PAUSE_SECONDS = 0.05
 BATCHES_UNDER_WAY_MAX = 2
 # How long an idle publisher relies on the sequencer's notification.
 IDLE_LOOK_SECONDS = 1.0
+# How often a relay that is stopped examines whether the cause is gone.
+STOPPED_LOOK_SECONDS = 1.0
+
+PUBLISHER = "publisher"
+STANDING_BY = "standing by"
 
 log = structlog.get_logger("publishing")
 
 
 class Publisher:
-    """Publishes until cancelled, whatever the servers do. Raises `PublishingStopped` where going on would harm."""
+    """Publishes until cancelled, whatever the servers do; where going on would harm, it waits for an operator."""
 
     def __init__(
         self,
@@ -68,6 +77,7 @@ class Publisher:
                     async with NatsLink.connected(self.settings) as link:
                         await Session(self, reader, link).run()
             except ServerUnavailable as lost:
+                self._note_stopped(None)
                 self.state.publishing = f"waiting for {lost.server}"
                 if isinstance(lost, StoresNothing):
                     self._note_storing(False)
@@ -75,12 +85,19 @@ class Publisher:
                 self.metrics.reconnects.labels(server=lost.server, step="publishing").inc()
                 log.warning("session_ended", server=lost.server, why=lost.why)
                 await asyncio.sleep(self.backoff.next_seconds())
-            except PublishingStopped as stopped:
+            except PublishingStopped as problem:
+                self._note_stopped(Stopped(problem.reason, str(problem)))
                 self.state.publishing = "stopped"
                 self.metrics.publishing.set(0)
-                self.metrics.stopped.labels(reason=stopped.reason).inc()
-                log.error("publishing_stopped", reason=stopped.reason, why=str(stopped))
-                raise
+                await asyncio.sleep(jittered(STOPPED_LOOK_SECONDS))
+
+    def note_role(self, role: str, last_version: int) -> None:
+        """This relay publishes, or stands by, behind `last_version`."""
+        self._note_stopped(None)
+        if self.state.publishing != role:
+            log.info("role", role=role, last_version=last_version)
+        self.state.publishing = role
+        self.metrics.publishing.set(1 if role == PUBLISHER else 0)
 
     def note_progress(self, last_version: int) -> None:
         """The stream was seen to end at `last_version`, by our doing or another's."""
@@ -90,6 +107,17 @@ class Publisher:
             self._note_storing(True)
         self.metrics.note_published(last_version)
         self._on_progress(last_version)
+
+    def _note_stopped(self, stopped: Stopped | None) -> None:
+        before = self.state.stopped
+        if stopped is not None and (before is None or before.reason != stopped.reason):
+            self.metrics.stops.labels(reason=stopped.reason).inc()
+            log.error("publishing_stopped", reason=stopped.reason, why=stopped.why)
+        if before is not None:
+            self.metrics.stopped.labels(reason=before.reason).set(0)
+        if stopped is not None:
+            self.metrics.stopped.labels(reason=stopped.reason).set(1)
+        self.state.stopped = stopped
 
     def _note_storing(self, stores: bool) -> None:
         self.state.stores_nothing = not stores
@@ -131,11 +159,12 @@ class Session:
         try:
             last_version = await self._enter_stream()
             while until is None or last_version < until:
-                self._take_role(publisher=True, last_version=last_version)
+                await require_same_event(self._reader, self._link, last_version)
+                self._publisher.note_role(PUBLISHER, last_version)
                 last_version = await self._publish_after(last_version, until)
                 if until is not None and last_version >= until:
                     break
-                self._take_role(publisher=False, last_version=last_version)
+                self._publisher.note_role(STANDING_BY, last_version)
                 last_version = await self._stand_by(until)
             await self._save_position(last_version)
         finally:
@@ -151,13 +180,6 @@ class Session:
             self._saved = stored
         self._save_at = time.monotonic() + self._settings.relay_observe_seconds
 
-    def _take_role(self, *, publisher: bool, last_version: int) -> None:
-        role = "publisher" if publisher else "standing by"
-        if self._publisher.state.publishing != role:
-            log.info("role", role=role, last_version=last_version)
-        self._publisher.state.publishing = role
-        self._metrics.publishing.set(1 if publisher else 0)
-
     async def _enter_stream(self) -> int:
         """Make sure of the stream and answer its last sequence."""
         found = await self._link.stream()
@@ -171,6 +193,9 @@ class Session:
             if found is None:
                 raise ServerUnavailable("nats", "the stream was made and is not there")
         require_safe_configuration(found.config, self._settings)
+        if await resume_timeline(self._reader, self._link, found.state.last_seq):
+            self._metrics.timelines_resumed.inc()
+        await self._reader.commit_barrier()
         # The head is read after the stream's end: read the other way round, a busy log would seem to be behind NATS.
         status = await self._reader.status()
         self._publisher.head.advance(status.head)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, LiteralString, NamedTuple
 
@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import args_row
 
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
-from outbox_relay.postgres import PASSING_ERRORS
+from outbox_relay.postgres import ANSWER_SECONDS_MAX, PASSING_ERRORS, T, answered
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
 
 SELECT_STATUS = """
@@ -44,6 +44,9 @@ ACCEPT_TIMELINE = """
         from accepted returning 1)
     select moved, lost from accepted cross join audited"""
 
+RESUME_TIMELINE = "select log_resume_timeline(%(version)s, %(event_id)s)"
+BARRIER = "select pg_logical_emit_message(true, 'berth', '')::text"
+
 
 class LogStatus(NamedTuple):
     """The state of the log: newest version, ids of its writer and of this Postgres, oldest version kept (None: none),
@@ -71,23 +74,33 @@ class LogStatus(NamedTuple):
         """Whether another Postgres, or an earlier timeline, wrote the log."""
         return self.written_by != self.leader_id
 
+    def leader_changed(self, why: str) -> PublishingStopped:
+        """The refusal to publish what another Postgres, or an earlier timeline, wrote."""
+        return PublishingStopped(
+            "leader_changed",
+            f"the log was written by Postgres {self.written_by} and this one is {self.leader_id} (a restore or a failover): "
+            f"{why}. Check it, then raise the log's versions and rebuild the stream with "
+            "`berth events rebuild --accept-timeline`.",
+        )
+
 
 class LogReader:
-    """One connection that reads the log. Its methods raise `ServerUnavailable` when Postgres is lost."""
+    """One connection that reads the log. Its methods raise `ServerUnavailable` when Postgres is lost or does not answer."""
 
-    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection, answer_seconds_max: float) -> None:
         self._connection = connection
+        self._answer_seconds_max = answer_seconds_max
 
     @classmethod
     @asynccontextmanager
-    async def connected(cls, address: str) -> AsyncIterator[LogReader]:
-        """A reader for the length of the context."""
+    async def connected(cls, address: str, answer_seconds_max: float = ANSWER_SECONDS_MAX) -> AsyncIterator[LogReader]:
+        """A reader for the length of the context; each statement is answered within `answer_seconds_max`."""
         try:
             connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
         try:
-            yield cls(connection)
+            yield cls(connection, answer_seconds_max)
         finally:
             await connection.close()
 
@@ -95,22 +108,14 @@ class LogReader:
         """Return the log's state. Raises PublishingStopped if another Postgres, or an earlier timeline, wrote it."""
         status = await self.read_status()
         if status.is_foreign:
-            raise PublishingStopped(
-                "leader_changed",
-                f"the log was written by Postgres {status.written_by} and this one is {status.leader_id} (a "
-                "restore or a failover): versions may have been lost. Check it, then raise the log's versions and rebuild "
-                "the stream with `berth events rebuild --accept-timeline`.",
-            )
+            raise status.leader_changed("versions may have been lost")
         return status
 
     async def read_status(self) -> LogStatus:
         """Return the log's state, even if another Postgres wrote it."""
-        try:
-            cursor = self._connection.cursor(row_factory=args_row(LogStatus))
-            await cursor.execute(SELECT_STATUS)
-            status = await cursor.fetchone()
-        except PASSING_ERRORS as error:
-            raise ServerUnavailable("postgres", first_line(error)) from error
+        cursor = self._connection.cursor(row_factory=args_row(LogStatus))
+        await self._answered(cursor.execute(SELECT_STATUS))
+        status = await cursor.fetchone()
         if status is None:
             raise PublishingStopped("no_head", "the log has no head row; the database is damaged")
         return status
@@ -146,10 +151,25 @@ class LogReader:
 
     async def save_position(self, version: int) -> None:
         """NATS has everything up to `version`, so the log need not keep it for the relay."""
-        try:
-            await self._connection.execute(SAVE_POSITION, {"consumer": CURSOR, "version": version})
-        except PASSING_ERRORS as error:
-            raise ServerUnavailable("postgres", first_line(error)) from error
+        await self._answered(self._connection.execute(SAVE_POSITION, {"consumer": CURSOR, "version": version}))
+
+    async def commit_barrier(self) -> None:
+        """Commit something that changes nothing. Under quorum commit, what was visible before it is on a standby then.
+
+        A primary that was restarted while commits waited for a standby shows them before any standby has them; what is published
+        of them could be lost by the next failover.
+        """
+        await self._row(BARRIER, {})
+
+    async def resume_timeline(self, version: int, event_id: str | None) -> str | None:
+        """Make this Postgres the log's writer if its continuity is proven; otherwise return the word for what is missing.
+
+        `version`: the stream's last sequence, `event_id`: the event that it holds there. Proof and words:
+        `migrations/functions/log/log_resume_timeline.sql`.
+        """
+        row = await self._row(RESUME_TIMELINE, {"version": version, "event_id": event_id})
+        assert row is not None, "the function answers one row"
+        return None if row[0] is None else str(row[0])
 
     async def accept_timeline(self, diverged: int, lost_through: int) -> tuple[int, int]:
         """Make this Postgres the log's writer, with no version given twice; answers events moved and places lost."""
@@ -158,31 +178,28 @@ class LogReader:
         return int(row[0]), int(row[1])
 
     async def _row(self, statement: LiteralString, values: dict[str, Any]) -> tuple[Any, ...] | None:
+        return await (await self._answered(self._connection.execute(statement, values))).fetchone()
+
+    async def _answered(self, asked: Awaitable[T]) -> T:
         try:
-            return await (await self._connection.execute(statement, values)).fetchone()
+            return await answered(self._connection, asked, self._answer_seconds_max)
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
 
     async def events_after(self, version: int, limit: int) -> list[Event]:
         """Up to `limit` events that follow `version`, in order."""
-        try:
-            cursor = self._connection.cursor(binary=True, row_factory=args_row(Event))
-            await cursor.execute(SELECT_EVENTS, {"after": version, "limit": limit})
-            return await cursor.fetchall()
-        except PASSING_ERRORS as error:
-            raise ServerUnavailable("postgres", first_line(error)) from error
+        cursor = self._connection.cursor(binary=True, row_factory=args_row(Event))
+        await self._answered(cursor.execute(SELECT_EVENTS, {"after": version, "limit": limit}))
+        return await cursor.fetchall()
 
     async def stub(self, version: int, reason: str) -> Event:
         """What goes out in place of an event that cannot be published: its envelope, bounded, without its payload.
 
         Its id for de-duplication is its own, because NATS may know the event's.
         """
-        try:
-            cursor = self._connection.cursor(binary=True, row_factory=args_row(Event))
-            await cursor.execute(SELECT_STUB, {"version": version, "reason": reason})
-            found = await cursor.fetchone()
-        except PASSING_ERRORS as error:
-            raise ServerUnavailable("postgres", first_line(error)) from error
+        cursor = self._connection.cursor(binary=True, row_factory=args_row(Event))
+        await self._answered(cursor.execute(SELECT_STUB, {"version": version, "reason": reason}))
+        found = await cursor.fetchone()
         if found is None:
             raise PublishingStopped("gap", f"version {version} is no longer in the log and NATS has not got it")
         return found._replace(event_id=f"{found.event_id}-stub-{version}")

@@ -29,6 +29,8 @@ from outbox_relay.stream import dangers_of
 
 SAMPLES_MAX = 500
 MAKING_TRIES_MAX = 5
+# Longer than what PostgreSQL gives a statement: events that move to other versions may be many.
+ANSWER_SECONDS_MAX = 25.0
 
 
 class NothingToDo(RelayProblem):
@@ -74,7 +76,7 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
     """
     began = time.monotonic()
     async with (
-        LogReader.connected(bounded_address(settings.database_url, "rebuilding")) as reader,
+        LogReader.connected(bounded_address(settings.database_url, "rebuilding"), ANSWER_SECONDS_MAX) as reader,
         NatsLink.connected(settings) as link,
         reader.sole_rebuild() as is_alone,
     ):
@@ -116,20 +118,35 @@ async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> A
     stream = await link.stream()
     published = 0 if stream is None else stream.state.last_seq
     status = await reader.read_status()
-    if not status.is_foreign and published <= status.head:
+    why = await _why_not_one_history(reader, link, published, status, order)
+    if why is None:
         return None
     if not order.accept_timeline:
-        why = (
-            f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
-            if status.is_foreign
-            else f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {status.head}"
-        )
         raise RelayProblem(
             f"{why}; versions that the log has lost may have been published. Check that this is the Postgres you "
             "want, then use --accept-timeline, which gives none of those versions to another event"
         )
     diverged = status.head + 1 if stream is None else await _first_difference(reader, link, stream, status)
     return Accepted(*await reader.accept_timeline(diverged, published))
+
+
+async def _why_not_one_history(
+    reader: LogReader, link: NatsLink, published: int, status: LogStatus, order: Order
+) -> str | None:
+    """Why the log may have lost what NATS has up to `published`, in words; None if it has not."""
+    if status.is_foreign:
+        return f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
+    if published > status.head:
+        return f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {status.head}"
+    if published == 0 or order.anew:
+        return None
+    other, own = await link.event_id_at(published), await reader.event_id_at(published)
+    # Without an id it is the message of another publisher, and not of another history of the log.
+    if not other or own is None or other == own:
+        return None
+    return (
+        f"NATS has another history: the stream ends with event {other} at version {published}, where the log has {own}"
+    )
 
 
 async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> int:

@@ -23,6 +23,7 @@ from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState
 
 STARTUP_LOOK_SECONDS = 0.25
+SILENCE_LOOK_SECONDS = 1.0
 # What each step gets to end by itself after SIGTERM; whatever it was doing, nothing is lost if it does not.
 STOP_SECONDS_MAX = 1.5
 
@@ -30,7 +31,10 @@ log = structlog.get_logger("relay")
 
 
 class Relay:
-    """Both steps in one process. `run` returns after SIGTERM or SIGINT; it raises when a step cannot go on."""
+    """Both steps in one process. `run` returns after SIGTERM or SIGINT; it raises when a step cannot go on.
+
+    Publishing that would harm the stream is stopped and not the process: `/ok` says why, and sequencing goes on.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -70,15 +74,17 @@ class Relay:
         sequencer = Sequencer(settings, self.metrics, self.state, lambda version: _tell(loop, head, version), stopping)
         sequencing, thread = _in_thread(sequencer.run, "sequencing")
         publishing = asyncio.create_task(self._publish(head))
+        watching = asyncio.create_task(_watch(sequencer))
         try:
             # A step that dies takes the process with it: a relay that only sequences, or only publishes, hides a fault.
-            done, _ = await asyncio.wait({sequencing, publishing}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({sequencing, publishing, watching}, return_when=asyncio.FIRST_COMPLETED)
             for step in done:
                 await step
         finally:
             stopping.set()
             publishing.cancel()
-            await asyncio.wait({publishing}, timeout=STOP_SECONDS_MAX)
+            watching.cancel()
+            await asyncio.wait({publishing, watching}, timeout=STOP_SECONDS_MAX)
             await asyncio.to_thread(thread.join, STOP_SECONDS_MAX / 2)
 
     async def _publish(self, head: LogHead) -> None:
@@ -105,6 +111,13 @@ class Relay:
                 log.info("waiting", server=server, where=where, why=why)
                 said = True
             await asyncio.sleep(STARTUP_LOOK_SECONDS)
+
+
+async def _watch(sequencer: Sequencer) -> None:
+    """Free the sequencing thread, each time that Postgres is silent for too long."""
+    while True:
+        await asyncio.sleep(SILENCE_LOOK_SECONDS)
+        sequencer.abandon_if_silent(time.monotonic())
 
 
 def _tell(loop: asyncio.AbstractEventLoop, head: LogHead, version: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import psycopg
 import structlog
@@ -18,7 +19,7 @@ from psycopg.pq import ConnStatus, ExecStatus
 from berth.process.backoff import Backoff
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.metrics import Metrics
-from outbox_relay.postgres import PASSING_ERRORS, bounded_address
+from outbox_relay.postgres import ANSWER_SECONDS_MAX, PASSING_ERRORS, bounded_address, shut
 from outbox_relay.problems import first_line
 from outbox_relay.settings import Settings
 from outbox_relay.state import RelayState
@@ -55,6 +56,7 @@ class Sequencer:
         self._stopping = stopping
         self._head = 0
         self._observe_at = 0.0
+        self._waiting: tuple[float, int] | None = None
 
     def run(self) -> None:
         """Sequence until `stopping` is set. Raises psycopg.Error for what no new connection can cure."""
@@ -69,6 +71,19 @@ class Sequencer:
                 self._metrics.reconnects.labels(server="postgres", step="sequencing").inc()
                 log.warning("postgres_lost", why=first_line(error))
                 self._stopping.wait(backoff.next_seconds())
+
+    def abandon_if_silent(self, now: float) -> bool:
+        """From another thread: end the connection if Postgres has not answered for `ANSWER_SECONDS_MAX`; return whether.
+
+        `now` is a monotonic time. libpq waits without a limit.
+        """
+        waiting = self._waiting
+        if waiting is None or now - waiting[0] < ANSWER_SECONDS_MAX:
+            return False
+        log.warning("postgres_silent", seconds=now - waiting[0])
+        with suppress(OSError):
+            shut(waiting[1])
+        return True
 
     def _sequence(self, connection: psycopg.Connection, backoff: Backoff) -> None:
         self._run(connection, lambda: connection.pgconn.prepare(STATEMENT, ADVANCE))
@@ -104,7 +119,11 @@ class Sequencer:
     def _run(
         self, connection: psycopg.Connection, ask: Callable[[], psycopg.pq.abc.PGresult]
     ) -> psycopg.pq.abc.PGresult:
-        result = ask()
+        self._waiting = time.monotonic(), connection.pgconn.socket
+        try:
+            result = ask()
+        finally:
+            self._waiting = None
         if connection.pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError("the connection was lost")
         if result.status not in {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}:
@@ -113,7 +132,11 @@ class Sequencer:
 
     def _observe(self, connection: psycopg.Connection) -> None:
         self._observe_at = time.monotonic() + self._settings.relay_observe_seconds
-        row = connection.execute(OBSERVE).fetchone()
+        self._waiting = time.monotonic(), connection.pgconn.socket
+        try:
+            row = connection.execute(OBSERVE).fetchone()
+        finally:
+            self._waiting = None
         if row is not None:
             self._metrics.outbox_depth.set(row[0])
             self._metrics.outbox_oldest_seconds.set(max(0.0, row[1]))

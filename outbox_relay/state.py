@@ -9,13 +9,25 @@ from dataclasses import dataclass, field
 STORES_NOTHING = "waiting for nats, which answers and stores nothing: make room on its disk and restart it"
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """Why publishing has stopped: a stable word, and a sentence that says what to do."""
+
+    reason: str
+    why: str
+
+
 @dataclass
 class RelayState:
-    """The state of each step, as text; written by its loop, read by the health server's thread."""
+    """The state of each step, as text; written by its loop, read by the health server's thread.
+
+    `stopped` is not None while publishing further would damage the stream.
+    """
 
     sequencing: str = "waiting for postgres"
     publishing: str = "waiting for postgres"
     stores_nothing: bool = False
+    stopped: Stopped | None = None
 
     def is_ok(self) -> bool:
         """Both steps reach their servers, and NATS stores what it is given."""
@@ -25,7 +37,9 @@ class RelayState:
     def report(self) -> dict[str, object]:
         """Return the body of `/ok`."""
         publishing = STORES_NOTHING if self.stores_nothing else self.publishing
-        return {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
+        state: dict[str, object] = {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
+        stopped = self.stopped
+        return state if stopped is None else {**state, "stopped": {"reason": stopped.reason, "why": stopped.why}}
 
 
 @dataclass

@@ -152,7 +152,9 @@ def test_versions_that_postgres_lost_are_never_given_again(
     database.execute("update log_head set version = 6, leader_id = '1-00000001'")
     leave_log(database, 9)
     written = [str(row["event_id"]) for row in log_rows(database)[6:]]
-    assert "the log was written by Postgres 1-00000001" in start_relay(ready=False).wait_until_ended()
+    relay = start_relay(ready=False)
+    wait_for(lambda: "stopped" in relay.ok(), "the relay stops publishing")
+    assert "the log was written by Postgres 1-00000001" in relay.ok()["stopped"]["why"]
     with pytest.raises(RelayProblem, match="--accept-timeline"):
         run(database_url, nats_url)
     assert head_version(database) == 15
@@ -170,11 +172,44 @@ def test_versions_that_postgres_lost_are_never_given_again(
     assert raised is not None
     assert fence is not None
     assert raised[0] > fence[0] + 1_000_000
-    start_relay()
+    relay.wait_until_ok()
     leave_events(database, [{"life": "goes on"}])
     assert require_stream_is_log(nats_url, database)[-1]["version"] == "20"
     audited = database.execute("select action, detail ->> 'lost' from audit order by id").fetchall()
     assert ("events.accept_timeline", "4") in audited
+
+
+def test_versions_that_a_copied_data_directory_lost_are_never_given_again(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
+) -> None:
+    """As the case before, on the same timeline, and the log has passed the end of the stream."""
+    relay = start_relay()
+    leave_log(database, 10)
+    require_stream_is_log(nats_url, database)
+    published = [row["event_id"] for row in log_rows(database)]
+    relay.kill()
+    database.execute("delete from log where version > 6")
+    database.execute("delete from log_tenants")
+    database.execute(
+        "insert into log_tenants select tenant_id, max(version) from log where tenant_id is not null group by 1"
+    )
+    database.execute("update log_head set version = 6")
+    leave_log(database, 9)
+    relay = start_relay(ready=False)
+    wait_for(lambda: relay.ok().get("stopped", {}).get("reason") == "diverged", "publishing stops")
+    with pytest.raises(RelayProblem, match=r"NATS has another history.*--accept-timeline"):
+        run(database_url, nats_url)
+    assert (head_version(database), stream_end(nats_url)) == (15, 10)
+    done = run(database_url, nats_url, Order(accept_timeline=True))
+    assert done.accepted is not None
+    assert (done.accepted.moved, done.accepted.lost) == (9, 4)
+    rows = log_rows(database)
+    assert [row["event_type"] for row in rows[6:10]] == ["log.version_lost"] * 4
+    assert [row["event_id"] for row in rows[:6]] == published[:6]
+    relay.wait_until_ok()
+    leave_events(database, [{"life": "goes on"}])
+    assert require_stream_is_log(nats_url, database)[-1]["version"] == "20"
+    assert [verdict.violations for verdict in run_checks(database_url) if verdict.promise == "P3"] == [[]]
 
 
 def test_a_new_timeline_that_lost_nothing_moves_nothing(

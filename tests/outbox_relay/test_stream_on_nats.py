@@ -69,17 +69,17 @@ def test_each_wrong_field_is_found_on_a_real_stream_and_mended_by_a_rebuild(
         ask(nats_url, "delete_stream", STREAM)
 
 
-def test_a_relay_ends_at_a_wrong_stream_and_the_next_goes_on_when_it_is_mended(
+def test_a_relay_stops_at_a_wrong_stream_and_goes_on_when_it_is_mended(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:
     leave_log(database, 5)
     ask(nats_url, "add_stream", CONFIGURATION.evolve(max_msgs=2))
     relay = start_relay(ready=False)
-    assert "max_msgs is 2, not unlimited" in relay.wait_until_ended()
-    assert relay.process.returncode != 0
+    wait_for(lambda: "stopped" in relay.ok(), "the relay stops publishing")
+    assert "max_msgs is 2, not unlimited" in relay.ok()["stopped"]["why"]
     assert stream_end(nats_url) == 0
     run(database_url, nats_url)
-    start_relay()
+    relay.wait_until_ok()
     leave_log(database, 2)
     wait_for(lambda: stream_end(nats_url) == 7, "the relay goes on")
     require_stream_is_log(nats_url, database)

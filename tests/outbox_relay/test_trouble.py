@@ -122,6 +122,24 @@ def ended_with(relay: RelayProcess, *words: str) -> str:
     return last
 
 
+def require_stopped(relay: RelayProcess, reason: str, *words: str) -> None:
+    """The relay runs, publishes nothing, and says in `/ok`, metrics and log for which reason, with these words."""
+
+    def is_stopped() -> bool:
+        state = relay.ok()
+        return state.get("stopped", {}).get("reason") == reason and state["sequencing"] == "running"
+
+    wait_for(is_stopped, f"publishing is stopped: {reason}")
+    state = relay.ok()
+    assert (state["ok"], state["sequencing"], state["publishing"]) == (False, "running", "stopped")
+    for word in words:
+        assert word in state["stopped"]["why"]
+    assert relay.process.poll() is None
+    assert relay.metric("berth_relay_stopped") == 1
+    assert relay.metric("berth_relay_publishing") == 0
+    assert '"publishing_stopped"' in relay.log.read_text()
+
+
 def test_nats_ahead_of_postgres_stops_publishing(
     start_relay: StartRelay, database: psycopg.Connection, nats_url: str
 ) -> None:
@@ -131,10 +149,15 @@ def test_nats_ahead_of_postgres_stops_publishing(
     assert relay.stop() == 0
     database.execute("delete from log where version > 6")  # as a restore of yesterday's backup would
     database.execute("update log_head set version = 6")
-    ended_with(start_relay(ready=False), "NATS is ahead of Postgres", "version 10", "at 6")
+    relay = start_relay(ready=False)
+    require_stopped(relay, "nats_ahead", "NATS is ahead of Postgres", "version 10", "at 6")
     leave_events(database, [{"another": "seven"}])
-    ended_with(start_relay(ready=False), "NATS is ahead of Postgres")
+    wait_for(lambda: "the log at 7" in relay.ok()["stopped"]["why"], "it is examined again")
+    leave_events(database, [{"another": number} for number in range(8, 20)])
+    # The log has passed the stream's end by itself, and has other events there.
+    require_stopped(relay, "diverged", "the stream ends with event", "at version 10", "--accept-timeline", "--anew")
     assert stream_end(nats_url) == 10
+    assert relay.metric("berth_relay_publishing_stopped_total") == 2
 
 
 def test_foreign_message_in_the_stream_stops_publishing(
@@ -146,14 +169,17 @@ def test_foreign_message_in_the_stream_stops_publishing(
     for _ in range(3):
         publish_foreign(nats_url)
     leave_events(database, [{"number": 4}])
-    assert "the log at 4" in ended_with(relay, "NATS is ahead of Postgres", "ends at version 6")
+    require_stopped(relay, "nats_ahead", "ends at version 6", "the log at 4")
+    leave_events(database, [{"number": number} for number in range(5, 9)])
+    require_stopped(relay, "diverged", "of another publisher at version 6")
+    assert stream_end(nats_url) == 6
 
 
 def test_another_postgres_stops_publishing(
     start_relay: StartRelay, database: psycopg.Connection, nats_url: str
 ) -> None:
     database.execute("update log_head set leader_id = '1-00000001'")
-    ended_with(start_relay(ready=False), "the log was written by Postgres 1-00000001")
+    require_stopped(start_relay(ready=False), "leader_changed", "the log was written by Postgres 1-00000001")
     assert stream_end(nats_url) == 0
 
 
@@ -167,20 +193,35 @@ def test_gap_behind_the_stream_stops_publishing(
     leave_events(database, [{"number": number} for number in range(5)])
     database.execute("select log_advance(10)")
     database.execute("delete from log where version <= 7")
-    assert "begins at 8" in ended_with(start_relay(ready=False), "ends at version 5")
+    require_stopped(start_relay(ready=False), "gap", "ends at version 5", "begins at 8")
 
 
 def test_hole_in_the_log_stops_publishing(start_relay: StartRelay, database: psycopg.Connection, nats_url: str) -> None:
     leave_events(database, [{"number": number} for number in range(5)])
     database.execute("select log_advance(10)")
     database.execute("delete from log where version = 3")
-    ended_with(start_relay(ready=False), "versions are missing in the log behind 0")
+    require_stopped(start_relay(ready=False), "gap", "versions are missing in the log behind 0")
     assert stream_end(nats_url) == 0
 
 
 def test_dangerous_stream_stops_publishing(start_relay: StartRelay, nats_url: str) -> None:
     make_stream(nats_url, CONFIGURATION.evolve(retention=RetentionPolicy.WORK_QUEUE, max_msgs=1_000_000))
-    assert "max_msgs is 1000000" in ended_with(start_relay(ready=False), STREAM, "retention is workqueue")
+    relay = start_relay(ready=False)
+    require_stopped(relay, "stream_configuration", STREAM, "retention is workqueue", "max_msgs is 1000000")
+
+
+def test_a_server_that_is_lost_while_publishing_is_stopped_is_what_ok_says(
+    start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
+) -> None:
+    database.execute("update log_head set leader_id = '1-00000001'")
+    relay = start_relay(ready=False)
+    require_stopped(relay, "leader_changed")
+    own_nats.stop()
+    wait_for(lambda: relay.ok()["publishing"] == "waiting for nats", "the relay says so")
+    assert "stopped" not in relay.ok()
+    assert relay.metric("berth_relay_stopped") == 0
+    own_nats.start()
+    require_stopped(relay, "leader_changed")
 
 
 def test_a_full_disk_under_nats_is_named_until_nats_is_restarted(

@@ -1,0 +1,65 @@
+"""Continuity: whether the log of this Postgres goes on from what NATS has.
+
+Postgres may have lost what was published: by a restore, a copied data directory, or the promotion of a standby that lagged.
+The log's own events would then get the versions of others. NATS is the witness: its stream ends with an event id, and the log
+must have the same one at that version. A timeline is not compared, because a copied data directory keeps it.
+
+After a failover under quorum commit nothing is lost, and publishing goes on by itself on the new timeline: the log has what
+NATS has, and every commit, also those that were told and not yet published, was confirmed by a standby.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from outbox_relay.link import NatsLink
+from outbox_relay.problems import PublishingStopped
+from outbox_relay.reading import LogReader
+
+NOT_PROVEN = {
+    "system": "it is another database system",
+    "asynchronous": "synchronous_standby_names is empty, so commits may be lost that no standby had",
+    "behind": "NATS has versions that the log has not",
+    "differs": "the log has another event than NATS at the stream's last version",
+}
+"""Why a new timeline is not continued by itself, by the word of the SQL function `log_resume_timeline`."""
+
+log = structlog.get_logger("publishing")
+
+
+async def require_same_event(reader: LogReader, link: NatsLink, last_version: int) -> None:
+    """Raises `PublishingStopped` unless the stream's last message is the event that the log has at this version.
+
+    Nothing is compared where one of them keeps no event there any more: an empty stream, or a truncated log.
+    """
+    if last_version == 0:
+        return
+    published = await link.event_id_at(last_version)
+    if published is None:
+        return
+    logged = await reader.event_id_at(last_version)
+    if logged is None or logged == published:
+        return
+    raise PublishingStopped(
+        "diverged",
+        f"the stream ends with event {published or 'of another publisher'} at version {last_version}, where the log has "
+        f"{logged}: Postgres was restored or copied from an earlier state, or another publisher wrote to the stream. Check it, "
+        "then raise the log's versions with `berth events rebuild --accept-timeline`, or, if the stream is wrong, make it "
+        "anew with `berth events rebuild --anew`.",
+    )
+
+
+async def resume_timeline(reader: LogReader, link: NatsLink, last_version: int) -> bool:
+    """Make this Postgres the log's writer if it is another timeline that goes on from what NATS has; return whether it was one.
+
+    `last_version`: the stream's last sequence. Raises `PublishingStopped` where continuity is not proven.
+    """
+    status = await reader.read_status()
+    if not status.is_foreign:
+        return False
+    event_id = await link.event_id_at(last_version) if last_version else None
+    missing = await reader.resume_timeline(last_version, event_id)
+    if missing is not None:
+        raise status.leader_changed(f"{NOT_PROVEN[missing]}; versions may have been lost")
+    log.warning("timeline_resumed", was=status.written_by, now=status.leader_id, last_version=last_version)
+    return True

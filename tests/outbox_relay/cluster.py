@@ -1,0 +1,137 @@
+"""Three PostgreSQL servers that replicate by streaming, promoted by the test: what Patroni does, one step at a time.
+
+The server that is promoted and whether commits wait for a standby are the test's choice, so that it can lose commits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg import sql
+
+import migrations
+from berth.local.servers import LocalPostgres, _postgres_user, _run_as, free_port, new_password
+from migrations.roles import Role
+from tests.support.waiting import wait_for
+
+
+class Member(LocalPostgres):
+    """One server of the cluster. A standby is copied from `primary` at its first start."""
+
+    def __init__(self, directory: Path, name: str, password: str, primary: Member | None = None) -> None:
+        super().__init__(directory / name / "data", free_port(), password, {"cluster_name": name})
+        self.name = name
+        self.primary = primary
+
+    def start(self) -> None:
+        """Start; a standby follows its primary."""
+        if self.primary is not None and not (self.directory / "PG_VERSION").exists():
+            self._copy(self.primary)
+        super().start()
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting that needs no restart."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+            connection.execute("select pg_reload_conf()")
+
+    def follow(self, primary: Member) -> None:
+        """From now on a standby of another server."""
+        self.set("primary_conninfo", f"{primary.url('postgres')}?application_name={self.name}")
+
+    def wait_for_commits_of(self, *standbys: Member) -> None:
+        """Every commit waits from now on until one of these has it; returns when one is connected."""
+        self.set("synchronous_standby_names", f"ANY 1 ({', '.join(standby.name for standby in standbys)})")
+        wait_for(lambda: self._quorum() > 0, "a standby is there")
+
+    def promote(self) -> None:
+        """Make a standby the primary, on a new timeline."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute("select pg_promote(true)")
+
+    def freeze(self) -> None:
+        """Stop every process of it, as a paused machine would."""
+        for process in self._processes():
+            process.suspend()
+
+    def kill(self) -> None:
+        """End every process of it at once, also frozen ones, as the loss of the machine would."""
+        if self.process is not None:
+            for process in self._processes():
+                process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self.process is not None
+        postmaster = psutil.Process(self.process.pid)
+        return [postmaster, *postmaster.children(recursive=True)]
+
+    def _quorum(self) -> int:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            row = connection.execute("select count(*) from pg_stat_replication where sync_state = 'quorum'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _copy(self, primary: Member) -> None:
+        user = _postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
+        source = f"{primary.url('postgres')}?application_name={self.name}"
+        command = [
+            self.program("pg_basebackup"),
+            "-d",
+            source,
+            "-D",
+            str(self.directory),
+            "-R",
+            "-c",
+            "fast",
+            "--no-sync",
+        ]
+        environment = {**os.environ, "PGAPPNAME": self.name}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **_run_as(user))
+        assert done.returncode == 0, done.stderr
+
+
+class Cluster:
+    """A migrated primary `a` with standbys `b` and `c`."""
+
+    def __init__(self, directory: Path) -> None:
+        password = new_password()
+        self.a = Member(directory, "a", password)
+        self.b = Member(directory, "b", password, self.a)
+        self.c = Member(directory, "c", password, self.a)
+        self.members = (self.a, self.b, self.c)
+
+    def start(self) -> None:
+        """Start and migrate the primary, then its standbys."""
+        self.a.start()
+        self.a.make_roles(dict.fromkeys(Role, self.a.password))
+        migrations.upgrade(self.a.url())
+        self.b.start()
+        self.c.start()
+
+    @property
+    def url(self) -> str:
+        """The address that every process uses: all members, the one that accepts writes."""
+        ports = ",".join(str(member.port) for member in self.members)
+        hosts = ",".join("127.0.0.1" for _ in self.members)
+        parameters = f"host={hosts}&port={ports}&target_session_attrs=read-write"
+        return f"postgresql://postgres:{self.a.password}@/berth?{parameters}"
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    """A cluster for the length of the context."""
+    cluster = Cluster(directory)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        for member in cluster.members:
+            member.kill()

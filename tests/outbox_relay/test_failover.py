@@ -1,0 +1,151 @@
+"""The primary is lost and a standby promoted: publishing goes on by itself where nothing was lost, and nowhere else."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from outbox_relay.rebuilding import Order
+from tests.outbox_relay.cluster import Cluster, Member, running_cluster
+from tests.outbox_relay.conftest import StartRelay
+from tests.outbox_relay.relays import RelayProcess, leave_events, log_rows, require_stream_is_log, stream_end
+from tests.support.rebuilding import run
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def cluster(server_directory: Path) -> Iterator[Cluster]:
+    """Three servers that a test may end."""
+    with running_cluster(server_directory / f"cluster-{uuid.uuid4().hex[:8]}") as running:
+        yield running
+
+
+def leave(member: Member, count: int) -> None:
+    """Commit events on this server."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        leave_events(connection, [{"number": number} for number in range(count)])
+
+
+def require_all_published(member: Member, nats_url: str, count: int) -> None:
+    """The stream is the log of this server, and that holds so many events."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        assert len(require_stream_is_log(nats_url, connection)) == count
+
+
+def head_of(member: Member) -> tuple[int, str, str]:
+    """Version and writer of this server's log, and what the server is."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        row = connection.execute("select version, leader_id, postgres_leader_id() from log_head").fetchone()
+    assert row is not None
+    return row
+
+
+def stopped(relay: RelayProcess) -> str:
+    """Why publishing is stopped; empty while it is not."""
+    return str(relay.ok().get("stopped", {}).get("why", ""))
+
+
+def test_publishing_goes_on_by_itself_after_a_failover_under_quorum_commit(
+    cluster: Cluster, start_relay: StartRelay, nats_url: str
+) -> None:
+    cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+    relay = start_relay(database_url=cluster.url)
+    leave(cluster.a, 50)
+    require_all_published(cluster.a, nats_url, 50)
+    with psycopg.connect(cluster.a.url(), autocommit=True) as connection:
+        fence = connection.execute("select nextval('fences')").fetchone()
+    _, first_writer, _ = head_of(cluster.a)
+    cluster.a.kill()
+    wait_for(lambda: not relay.ok()["ok"], "the relay notices")
+    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
+    cluster.b.promote()
+    cluster.c.follow(cluster.b)
+    relay.wait_until_ok()
+    leave(cluster.b, 30)
+    require_all_published(cluster.b, nats_url, 80)
+    _, writer, here = head_of(cluster.b)
+    assert writer == here != first_writer
+    assert relay.metric("berth_relay_timelines_resumed_total") == 1
+    assert '"timeline_resumed"' in relay.log.read_text()
+    with psycopg.connect(cluster.b.url(), autocommit=True) as connection:
+        audited = connection.execute(
+            "select detail ->> 'was', detail ->> 'now' from audit where action = 'events.resume_timeline'"
+        ).fetchall()
+        assert audited == [(first_writer, here)]
+        raised = connection.execute("select nextval('fences')").fetchone()
+        assert raised is not None
+        assert fence is not None
+        assert raised[0] > fence[0] + 1_000_000
+        assert not [row for row in log_rows(connection) if row["event_type"] == "log.version_lost"]
+
+
+def test_an_asynchronous_standby_that_is_promoted_waits_for_an_operator(
+    cluster: Cluster, start_relay: StartRelay, nats_url: str
+) -> None:
+    relay = start_relay(database_url=cluster.url)
+    leave(cluster.a, 20)
+    require_all_published(cluster.a, nats_url, 20)
+    wait_for(lambda: head_of_standby(cluster.b) == 20, "the standby has replayed all")
+    cluster.a.kill()
+    cluster.b.promote()
+    wait_for(lambda: "synchronous_standby_names is empty" in stopped(relay), "publishing stops")
+    leave(cluster.b, 5)
+    assert relay.process.poll() is None
+    assert stream_end(nats_url) == 20
+    done = run(cluster.url, nats_url, Order(accept_timeline=True))
+    assert done.accepted is not None
+    assert (done.accepted.moved, done.accepted.lost) == (0, 0)
+    relay.wait_until_ok()
+    require_all_published(cluster.b, nats_url, 25)
+
+
+def head_of_standby(member: Member) -> int:
+    """The newest version that a standby shows; there is no timeline to ask for."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        row = connection.execute("select version from log_head").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_lagging_standby_that_is_promoted_waits_for_an_operator(
+    cluster: Cluster, start_relay: StartRelay, nats_url: str
+) -> None:
+    cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+    relay = start_relay(database_url=cluster.url)
+    leave(cluster.a, 20)
+    wait_for(lambda: head_of_standby(cluster.b) == 20, "the standby has replayed all")
+    cluster.b.kill()
+    leave(cluster.a, 10)
+    require_all_published(cluster.a, nats_url, 30)
+    cluster.a.kill()
+    cluster.b.start()
+    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
+    cluster.b.promote()
+    wait_for(lambda: "NATS has versions that the log has not" in stopped(relay), "publishing stops")
+    # The other standby has more than the one that was promoted and cannot follow it: nothing would be confirmed.
+    cluster.b.set("synchronous_standby_names", "")
+    leave(cluster.b, 15)
+    wait_for(lambda: head_of(cluster.b)[0] == 35, "the log passes the end of the stream")
+    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
+    wait_for(lambda: "another event than NATS" in stopped(relay), "publishing stays stopped")
+    assert stream_end(nats_url) == 30
+
+
+@pytest.mark.full
+def test_a_frozen_primary_is_abandoned(cluster: Cluster, start_relay: StartRelay, nats_url: str) -> None:
+    cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+    relay = start_relay(database_url=cluster.url)
+    leave(cluster.a, 10)
+    require_all_published(cluster.a, nats_url, 10)
+    cluster.a.freeze()
+    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
+    cluster.b.promote()
+    cluster.c.follow(cluster.b)
+    leave(cluster.b, 10)
+    require_all_published(cluster.b, nats_url, 20)
+    assert '"postgres_silent"' in relay.log.read_text()
+    relay.wait_until_ok()
