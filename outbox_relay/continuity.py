@@ -10,11 +10,15 @@ NATS has, and every commit, also those that were told and not yet published, was
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
+from nats.js.api import StreamInfo
 
 from outbox_relay.link import NatsLink
 from outbox_relay.problems import PublishingStopped
-from outbox_relay.reading import LogReader
+from outbox_relay.reading import LogReader, LogStatus
+from outbox_relay.settings import Settings
 
 NOT_PROVEN = {
     "system": "it is another database system",
@@ -63,3 +67,44 @@ async def resume_timeline(reader: LogReader, link: NatsLink, last_version: int) 
         raise status.leader_changed(f"{NOT_PROVEN[missing]}; versions may have been lost")
     log.warning("timeline_resumed", was=status.written_by, now=status.leader_id, last_version=last_version)
     return True
+
+
+async def first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> int:
+    """The first version for which log and stream do not name the same event; the log's next one if they agree.
+
+    Histories that parted stay apart, so bisection finds it.
+    """
+    low = max(stream.state.first_seq, status.oldest_publishable)
+    high = min(stream.state.last_seq, status.head) + 1
+    while low < high:
+        middle = (low + high) // 2
+        if await link.event_id_at(middle) == await reader.event_id_at(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return min(max(low, 1), status.head + 1)
+
+
+@dataclass(frozen=True)
+class History:
+    """How the log of a Postgres and the stream go together.
+
+    `last`: the stream's last sequence, 0 without a stream. `differs_from`: the first version at which they name different events.
+    """
+
+    status: LogStatus
+    last: int
+    differs_from: int | None
+
+
+async def compare(settings: Settings, address: str) -> History:
+    """Compare stream and log by content. Raises `ServerUnavailable`, and `PublishingStopped` if the log has no head."""
+    async with LogReader.connected(address) as reader, NatsLink.connected(settings) as link:
+        stream = await link.stream()
+        # The head is read after the stream's end: read the other way round, a busy log would seem to be behind NATS.
+        status = await reader.read_status()
+        last = 0 if stream is None else stream.state.last_seq
+        if stream is None or not stream.state.messages:
+            return History(status, last, None)
+        differs = await first_difference(reader, link, stream, status)
+        return History(status, last, differs if differs <= min(last, status.head) else None)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from nats.js.api import StreamInfo
 
+from outbox_relay.continuity import first_difference
 from outbox_relay.link import NatsLink
 from outbox_relay.metrics import Metrics
 from outbox_relay.postgres import bounded_address
@@ -126,7 +127,7 @@ async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> A
             f"{why}; versions that the log has lost may have been published. Check that this is the Postgres you "
             "want, then use --accept-timeline, which gives none of those versions to another event"
         )
-    diverged = status.head + 1 if stream is None else await _first_difference(reader, link, stream, status)
+    diverged = status.head + 1 if stream is None else await first_difference(reader, link, stream, status)
     return Accepted(*await reader.accept_timeline(diverged, published))
 
 
@@ -147,22 +148,6 @@ async def _why_not_one_history(
     return (
         f"NATS has another history: the stream ends with event {other} at version {published}, where the log has {own}"
     )
-
-
-async def _first_difference(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> int:
-    """The first version for which log and stream do not name the same event; the log's next one if they agree.
-
-    Histories that parted stay apart, so bisection finds it.
-    """
-    low = max(stream.state.first_seq, status.oldest_publishable)
-    high = min(stream.state.last_seq, status.head) + 1
-    while low < high:
-        middle = (low + high) // 2
-        if await link.event_id_at(middle) == await reader.event_id_at(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return min(max(low, 1), status.head + 1)
 
 
 def _first_version(status: LogStatus, order: Order) -> int:

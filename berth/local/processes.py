@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -225,6 +226,23 @@ def _guest_environment(node: PlannedNode, guests: Guests) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class _Health:
+    """What `/ok` says of a process: whether it is ready, and what it waits for an operator to do."""
+
+    is_ready: bool
+    why_blocked: str | None = None
+
+
+def _why_blocked(body: bytes) -> str | None:
+    """The sentence of the member `stopped` of a body of `/ok`, which the relay has while it must not publish."""
+    try:
+        stopped = json.loads(body).get("stopped")
+        return None if stopped is None else str(stopped["why"])
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
+
+
 class ChildProcess:
     """A process of ours as a child: in its own session, its output appended to a log file."""
 
@@ -254,26 +272,37 @@ class ChildProcess:
 
     def is_ready(self) -> bool:
         """Whether `/ok` answers 200 now."""
-        return self._ok(timeout_seconds=1.0)
+        return self._ask(timeout_seconds=1.0).is_ready
 
-    def wait_ready(self) -> None:
-        """Return when `/ok` on the metrics port answers 200; raises `StackProblem` if it ends or takes too long."""
+    def why_blocked(self) -> str | None:
+        """What the process waits for an operator to do, although it runs; None if it does not."""
+        return self._ask(timeout_seconds=1.0).why_blocked
+
+    def wait_ready(self) -> str | None:
+        """Return None when `/ok` on the metrics port answers 200, or what the process waits for an operator to do.
+
+        Raises `StackProblem` if it ends or takes too long.
+        """
         deadline = time.monotonic() + READY_SECONDS_MAX
-        while not self._ok(timeout_seconds=5.0):
+        while not (answer := self._ask(timeout_seconds=5.0)).is_ready:
+            if answer.why_blocked is not None:
+                return answer.why_blocked
             if not self.runs():
                 raise StackProblem(f"{self.name} {self.how_it_ended()}")
             if time.monotonic() > deadline:
                 raise StackProblem(f"{self.name} was not ready within {READY_SECONDS_MAX:.0f} s; see {self.log}")
             time.sleep(0.05)
+        return None
 
-    def _ok(self, timeout_seconds: float) -> bool:
+    def _ask(self, timeout_seconds: float) -> _Health:
         # Asked many times a second while a stack starts: a new httpx client reads every root certificate, for 20 ms.
         connection = http.client.HTTPConnection("127.0.0.1", self.plan.metrics_port, timeout=timeout_seconds)
         try:
             connection.request("GET", "/ok")
-            return connection.getresponse().status == HTTPStatus.OK
+            answer = connection.getresponse()
+            return _Health(answer.status == HTTPStatus.OK, _why_blocked(answer.read()))
         except (OSError, http.client.HTTPException):
-            return False
+            return _Health(is_ready=False)
         finally:
             connection.close()
 

@@ -82,12 +82,14 @@ class Part:
     """One thing of the stack, as shown to a person."""
 
     name: str
-    state: Literal["starting", "ready", "outside", "restarting", "stopped", "failed"]
+    state: Literal["starting", "ready", "outside", "restarting", "blocked", "stopped", "failed"]
     where: str = ""
     pid: int | None = None
     seconds: float = 0.0
     log: Path | None = None
     restarts: int = 0
+    why: str = ""
+    """What an operator must do while it is `blocked`."""
     started: float = field(default_factory=time.monotonic)
 
 
@@ -208,12 +210,15 @@ class Stack:
         for child in children:
             part = self.parts[child.name]
             try:
-                child.wait_ready()
+                blocked = child.wait_ready()
             except BaseException:
                 part.state = "failed"
                 self._tell(part)
                 raise
-            self._ready(part)
+            if blocked is None:
+                self._ready(part)
+            else:
+                self._block(part, blocked)
 
     def _as_asked(self, plan: ProcessPlan) -> ProcessPlan:
         environment = {**plan.environment, **self.options.environment.get(plan.name, {})}
@@ -273,6 +278,9 @@ class Stack:
         parts: list[Supervised] = [SupervisedServer(server) for server in self._servers]
         parts += [SupervisedProcess(child) for child in self._children]
         supervisor = Supervisor(parts, self.options.restarts, self._on_change)
+        for part in self.parts.values():
+            if part.state == "blocked":
+                supervisor.expect(part.name)
         while not stop.wait(WATCH_SECONDS):
             given_up = supervisor.look()
             if given_up is not None:
@@ -291,6 +299,9 @@ class Stack:
             )
         if change == "ready":
             self._ready(part)
+            return
+        if change == "blocked":
+            self._block(part, watched.why)
             return
         part.state = change
         self._tell(part)
@@ -337,8 +348,12 @@ class Stack:
             raise
         self._ready(part)
 
+    def _block(self, part: Part, why: str) -> None:
+        part.state, part.why = "blocked", why
+        self._tell(part)
+
     def _ready(self, part: Part) -> None:
-        part.state = "ready"
+        part.state, part.why = "ready", ""
         part.seconds = time.monotonic() - part.started
         self._tell(part)
 

@@ -21,7 +21,7 @@ WINDOW_SECONDS = 300.0
 PAUSE_FIRST_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 30.0
 
-Change = Literal["restarting", "starting", "ready", "failed"]
+Change = Literal["restarting", "starting", "blocked", "ready", "failed"]
 
 
 class Supervised(Protocol):
@@ -47,6 +47,9 @@ class Supervised(Protocol):
     def answers(self) -> bool:
         """Whether it is ready."""
 
+    def why_blocked(self) -> str | None:
+        """What it waits for an operator to do, although it runs; None if it does not."""
+
     def kill(self) -> None:
         """End it by force."""
 
@@ -67,7 +70,10 @@ class RestartPolicy:
 
 @dataclass
 class Watched:
-    """One part: its deaths within the window, how often it was started again, and what it waits for."""
+    """One part: its deaths within the window, how often it was started again, and what it waits for.
+
+    `why`: the end of its last process, or what an operator must do while it `is_blocked`.
+    """
 
     part: Supervised
     deaths: deque[float] = field(default_factory=deque)
@@ -75,6 +81,7 @@ class Watched:
     why: str = ""
     due: float | None = None
     ready_until: float | None = None
+    is_blocked: bool = False
 
 
 class Supervisor:
@@ -110,12 +117,27 @@ class Supervisor:
             return self._note_death(watched, ended)
         if watched.ready_until is not None:
             if part.answers():
-                watched.ready_until = None
+                watched.ready_until, watched.is_blocked = None, False
                 self._changed(watched, "ready")
+            elif (why := part.why_blocked()) is not None:
+                self._note_blocked(watched, why)
             elif now > watched.ready_until:
                 part.kill()
                 return self._note_death(watched, f"was not ready within {READY_SECONDS_MAX:.0f} s")
         return None
+
+    def expect(self, name: str) -> None:
+        """This part runs and was blocked at its start: report when it is ready."""
+        for watched in self._watched:
+            if watched.part.name == name:
+                watched.ready_until, watched.is_blocked = self._clock() + READY_SECONDS_MAX, True
+
+    def _note_blocked(self, watched: Watched, why: str) -> None:
+        """It runs and an operator must do something first: it is not ended for not being ready."""
+        watched.ready_until = self._clock() + READY_SECONDS_MAX
+        if not watched.is_blocked:
+            watched.is_blocked, watched.why = True, why
+            self._changed(watched, "blocked")
 
     def _note_death(self, watched: Watched, ended: str) -> str | None:
         now, policy = self._clock(), self._policy
@@ -131,7 +153,7 @@ class Supervisor:
             if deaths == 1:
                 return f"{watched.part.name} {ended}"
             return f"{watched.part.name} died {deaths} times within {policy.window_seconds:.0f} s; the last time it {ended}"
-        watched.ready_until = None
+        watched.ready_until, watched.is_blocked = None, False
         watched.due = now + policy.pause_seconds(deaths)
         self._changed(watched, "restarting")
         return None
@@ -185,6 +207,10 @@ class SupervisedServer:
         """It did when it was started."""
         return True
 
+    def why_blocked(self) -> str | None:
+        """A server waits for nobody."""
+        return None
+
     def kill(self) -> None:
         """SIGKILL."""
         self._server.kill()
@@ -221,6 +247,10 @@ class SupervisedProcess:
     def answers(self) -> bool:
         """Whether `/ok` answers 200."""
         return self._child.is_ready()
+
+    def why_blocked(self) -> str | None:
+        """What `/ok` says."""
+        return self._child.why_blocked()
 
     def kill(self) -> None:
         """SIGKILL, to what it started as well."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -244,14 +245,29 @@ def make_stream(nats_url: str, configuration: StreamConfig) -> None:
     asked(nats_url, make)
 
 
-def publish(nats_url: str, count: int) -> None:
-    """Messages in the stream."""
+def publish(nats_url: str, count: int, ids: Sequence[str] = ()) -> None:
+    """Messages in the stream, the first of them with these event ids."""
 
     async def publish(client: Client) -> None:
-        for _ in range(count):
-            await client.jetstream().publish("berth.events.operator.test", b"{}")
+        for number in range(count):
+            headers = {"Nats-Msg-Id": ids[number]} if number < len(ids) else None
+            await client.jetstream().publish("berth.events.operator.test", b"{}", headers=headers)
 
     asked(nats_url, publish)
+
+
+def purge(nats_url: str) -> None:
+    """Remove all messages; the stream keeps its last sequence."""
+
+    async def remove(client: Client) -> None:
+        await client.jetstream().purge_stream(STREAM)
+
+    asked(nats_url, remove)
+
+
+def event_ids(database: psycopg.Connection) -> list[str]:
+    """Of the log, in order."""
+    return [row[0] for row in database.execute("select event_id::text from log order by version")]
 
 
 def test_a_wrongly_configured_stream_is_reported(bare_nats: LocalNats) -> None:
@@ -273,15 +289,36 @@ def test_the_lag_of_the_stream_behind_the_log(
     assert examined(**settings)["publishing"][0] == "ok"
     leave_events(database, [{"n": n} for n in range(3)])
     database.execute("select log_advance(10)")
-    publish(bare_nats.url, 1)
+    ids = event_ids(database)
+    publish(bare_nats.url, 1, ids)
     found = examined(**settings)
+    assert found["history"][0] == "ok"
     assert found["stream"] == ("ok", "BERTH_LOG is at 1, set as the log needs it")
     assert (found["publishing"][0], found["publishing"][1].split(",")[0]) == ("ok", "2 events are not on NATS yet")
     database.execute("update log set occurred_at = now() - interval '1 minute' where version = 2")
     assert examined(**settings)["publishing"][0] == "bad"
-    publish(bare_nats.url, 3)
+    publish(bare_nats.url, 3, ids[1:])
     verdict, detail = examined(**settings)["publishing"]
     assert (verdict, "NATS is ahead of Postgres" in detail) == ("bad", True)
+
+
+def test_another_history_in_nats_is_found_by_content(
+    bare_nats: LocalNats, database_url: str, database: psycopg.Connection
+) -> None:
+    settings = {"BERTH_DATABASE_URL": database_url, "BERTH_NATS_URL": bare_nats.url}
+    make_stream(bare_nats.url, FIT)
+    leave_events(database, [{"n": n} for n in range(100)])
+    database.execute("select log_advance(100)")
+    ids = event_ids(database)
+    publish(bare_nats.url, 60, ids[:37] + [str(uuid.uuid4()) for _ in range(23)])
+    verdict, detail = examined(**settings)["history"]
+    assert (verdict, "different events at versions 38 to 60" in detail) == ("bad", True)
+    assert "When publishing stops" in detail
+    purge(bare_nats.url)
+    assert examined(**settings)["history"][0] == "ok"
+    database.execute("update log_head set leader_id = '1-00000001'")
+    verdict, detail = examined(**settings)["history"]
+    assert (verdict, "was written by Postgres 1-00000001" in detail) == ("bad", True)
 
 
 def test_consumers_without_a_pull_request_are_reported(bare_nats: LocalNats) -> None:

@@ -139,6 +139,31 @@ def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
         stack.process.kill()
 
 
+def test_a_stack_starts_while_publishing_is_stopped_and_goes_on_when_that_is_mended(directory: Path) -> None:
+    state = directory.parent / "stopped"
+    stack = UpProcess(state, agents=0)
+    try:
+        stack.wait_up()
+        url = read_stack(state).database_url
+        assert url is not None
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("update log_head set leader_id = '1-00000001'")
+        assert stack.end(signal.SIGINT) == 0, stack.said
+        stack = UpProcess(state, agents=0)
+        stack.wait_up()
+        assert ("relay", "blocked") in stack.parts()
+        assert "the log was written by Postgres 1-00000001" in stack.said
+        told = json.loads(berth("doctor", "--output", "json", "--state-dir", str(state)).stdout)
+        history = {finding["subject"]: finding for finding in told["findings"]}["history"]
+        assert history["verdict"] == "bad"
+        done = berth("events", "rebuild", "--accept-timeline", "--state-dir", str(state))
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: ("relay", "ready") in stack.parts(), "the relay goes on")
+        assert stack.end(signal.SIGINT) == 0, stack.said
+    finally:
+        stack.process.kill()
+
+
 def test_ctrl_c_while_starting_leaves_nothing(directory: Path) -> None:
     stack = UpProcess(directory.parent / "third")
     try:

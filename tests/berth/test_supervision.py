@@ -23,6 +23,7 @@ class Program:
         self.name = name
         self.startable = True
         self.ready = True
+        self.blocked: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,6 +46,9 @@ class Program:
 
     def answers(self) -> bool:
         return self.ready
+
+    def why_blocked(self) -> str | None:
+        return self.blocked
 
     def kill(self) -> None:
         if self._process is not None:
@@ -132,6 +136,36 @@ def test_a_part_that_cannot_be_started_or_is_never_ready_counts_as_dead(program:
     given_up = supervisor.look()
     assert given_up == "relay died 3 times within 300 s; the last time it was not ready within 60 s"
     assert program.how_it_ended() is not None
+
+
+def test_a_part_that_waits_for_an_operator_is_not_ended(program: Program) -> None:
+    supervisor, clock, told = supervise(program, RestartPolicy(deaths_max=3))
+    program.kill()
+    assert supervisor.look() is None
+    program.ready, program.blocked = False, "publishing is stopped"
+    clock.seconds += 2
+    for _ in range(5):
+        assert supervisor.look() is None
+        clock.seconds += 59
+    assert told == [("restarting", 0), ("starting", 1), ("blocked", 1)]
+    program.ready, program.blocked = True, None
+    assert supervisor.look() is None
+    assert told[-1] == ("ready", 1)
+    program.ready = False
+    clock.seconds += 100
+    assert supervisor.look() is None, "it was ready, so nothing is expected of it"
+    assert program.how_it_ended() is None
+
+
+def test_a_part_that_was_blocked_at_its_start_is_reported_when_it_is_ready(program: Program) -> None:
+    supervisor, _, told = supervise(program, RestartPolicy(deaths_max=3))
+    program.ready, program.blocked = False, "publishing is stopped"
+    supervisor.expect(program.name)
+    assert supervisor.look() is None
+    assert told == []
+    program.ready = True
+    assert supervisor.look() is None
+    assert told == [("ready", 0)]
 
 
 @given(deaths=st.integers(1, 1_000))

@@ -127,7 +127,7 @@ def require_stopped(relay: RelayProcess, reason: str, *words: str) -> None:
 
     def is_stopped() -> bool:
         state = relay.ok()
-        return state.get("stopped", {}).get("reason") == reason and state["sequencing"] == "running"
+        return bool(state.get("stopped", {}).get("reason") == reason and state["sequencing"] == "running")
 
     wait_for(is_stopped, f"publishing is stopped: {reason}")
     state = relay.ok()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STYLES = {
     "ready": "green", "outside": "cyan", "failed": "red", "starting": "yellow", "stopped": "dim",
-    "restarting": "yellow",
+    "restarting": "yellow", "blocked": "red",
 }  # fmt: skip
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,21 +43,23 @@ class View:
         self._parts[part.name] = part
         if self._session.json:
             content = {"name": part.name, "state": part.state, "where": part.where, "pid": part.pid}
+            content |= {"why": part.why} if part.why else {}
             typer.echo(json.dumps({**content, "restarts": part.restarts}))
         elif self.live is None and part.state != "starting":
             pid = f" (pid {part.pid})" if part.pid and part.state == "ready" else ""
             took = f" in {part.seconds:.1f} s" if part.state == "ready" else ""
             took += f", restart {part.restarts}" if part.restarts and part.state == "ready" else ""
-            typer.echo(f"{part.name}: {part.state}{took}{pid} {part.where if part.state != 'stopped' else ''}".rstrip())
+            detail = part.why or (part.where if part.state != "stopped" else "")
+            typer.echo(f"{part.name}: {part.state}{took}{pid} {detail}".rstrip())
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in ("part", "state", "where", "pid", "up"):
             table.add_column(title, overflow="fold", no_wrap=title != "where")
         for part in self._parts.values():
-            up = f"{time.monotonic() - part.started:.0f} s" if part.state in ("ready", "starting") else ""
+            up = f"{time.monotonic() - part.started:.0f} s" if part.state in ("ready", "starting", "blocked") else ""
             state = f"{part.state}, restart {part.restarts}" if part.restarts else part.state
-            table.add_row(part.name, state, part.where, str(part.pid or ""), up, style=STYLES[part.state])
+            table.add_row(part.name, state, part.why or part.where, str(part.pid or ""), up, style=STYLES[part.state])
         logs = [part.log for part in self._parts.values() if part.log]
         if logs:
             table.caption, table.caption_justify = f"logs: a file per part in {logs[0].parent}", "left"

@@ -16,6 +16,9 @@ from pydantic import ValidationError
 from berth.cli.deployment.findings import Finding
 from berth.cli.deployment.readings import Backlog, read_backlog
 from berth.cli.deployment.stream_check import StreamUnreachable, connect_nats
+from outbox_relay.continuity import compare
+from outbox_relay.postgres import bounded_address
+from outbox_relay.problems import RelayProblem, ServerUnavailable
 from outbox_relay.settings import Settings
 from outbox_relay.stream import dangers_of
 
@@ -60,6 +63,7 @@ def stream_findings(url: str | None, database_url: str | None) -> Iterator[Findi
     yield Finding("stream", "bad" if dangers else "ok", f"{settings.log_stream_name} is at {last}, {fit}")
     if database_url is not None:
         yield from _publishing(last, read_backlog(database_url, last))
+        yield from _history(settings)
     yield _consumers(seen.consumers)
 
 
@@ -95,6 +99,27 @@ def _publishing(last: int, backlog: Backlog | None) -> Iterator[Finding]:
     detail = f"{backlog.head_version - last} events are not on NATS yet, the oldest for {backlog.oldest_seconds:.1f} s"
     advice = "; what does the relay's /ok say?" if late else ""
     yield Finding("publishing", "bad" if late else "ok", detail + advice)
+
+
+def _history(settings: Settings) -> Iterator[Finding]:
+    """Whether the log is the one whose events NATS has; nothing where that cannot be read, which others say better."""
+    try:
+        found = asyncio.run(compare(settings, bounded_address(settings.database_url, "doctor")))
+    except (ServerUnavailable, RelayProblem):
+        return
+    status, advice = found.status, "check which is right, then docs/reference/events.md, When publishing stops"
+    if found.differs_from is not None:
+        last = min(found.last, status.head)
+        versions = f"version {last}" if found.differs_from == last else f"versions {found.differs_from} to {last}"
+        detail = f"NATS and the log have different events at {versions} (Postgres restored or copied, or another publisher)"
+        yield Finding("history", "bad", f"{detail}; {advice}")
+    elif status.is_foreign:
+        detail = f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
+        yield Finding("history", "bad", f"{detail}; what does the relay's /ok say? {advice}")
+    else:
+        yield Finding(
+            "history", "ok", f"NATS and the log have the same events, and Postgres {status.leader_id} writes it"
+        )
 
 
 def _consumers(consumers: Sequence[ConsumerInfo]) -> Finding:

@@ -1,0 +1,128 @@
+"""Mutants of the continuity of publishing: what stops it, and what lets it go on after a failover."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_FAILOVER = "tests/outbox_relay/test_failover.py"
+_QUORUM = f"{_FAILOVER}::test_publishing_goes_on_by_itself_after_a_failover_under_quorum_commit"
+_ASYNCHRONOUS = f"{_FAILOVER}::test_an_asynchronous_standby_that_is_promoted_waits_for_an_operator"
+_LAGGING = f"{_FAILOVER}::test_a_lagging_standby_that_is_promoted_waits_for_an_operator"
+_COPIED = "tests/outbox_relay/test_rebuilding.py::test_versions_that_a_copied_data_directory_lost_are_never_given_again"
+_TROUBLE = "tests/outbox_relay/test_trouble.py"
+_RESUME = "migrations/functions/log/log_resume_timeline.sql"
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "the end of the stream is not compared with the log",
+        "relay",
+        "outbox_relay/continuity.py",
+        "if logged is None or logged == published:",
+        "if True:",
+        (_COPIED, f"{_TROUBLE}::test_foreign_message_in_the_stream_stops_publishing"),
+    ),
+    Mutant(
+        "a relay that must not publish ends",
+        "relay",
+        "outbox_relay/publishing.py",
+        "                await asyncio.sleep(jittered(STOPPED_LOOK_SECONDS))\n",
+        "                raise\n",
+        (f"{_TROUBLE}::test_another_postgres_stops_publishing",),
+    ),
+    Mutant(
+        "a stop of publishing outlasts its cause in /ok",
+        "relay",
+        "outbox_relay/publishing.py",
+        '                self._note_stopped(None)\n                self.state.publishing = f"waiting for {lost.server}"\n',
+        '                self.state.publishing = f"waiting for {lost.server}"\n',
+        (f"{_TROUBLE}::test_a_server_that_is_lost_while_publishing_is_stopped_is_what_ok_says",),
+    ),
+    Mutant(
+        "an asynchronous standby's timeline is continued",
+        "relay",
+        _RESUME,
+        "    elsif current_setting('synchronous_standby_names') = '' then\n        return 'asynchronous';\n",
+        "",
+        (_ASYNCHRONOUS,),
+    ),
+    Mutant(
+        "a timeline that lacks published versions is continued",
+        "relay",
+        _RESUME,
+        "    elsif p_version > head.version then\n        return 'behind';\n",
+        "",
+        (_LAGGING,),
+    ),
+    Mutant(
+        "a timeline with another event at the end of the stream is continued",
+        "relay",
+        _RESUME,
+        "event_id::text = p_event_id",
+        "true",
+        (_LAGGING,),
+    ),
+    Mutant(
+        "another database system is continued",
+        "relay",
+        _RESUME,
+        "if split_part(head.leader_id, '-', 1) <> split_part(here, '-', 1) then",
+        "if false then",
+        (f"{_FAILOVER}::test_another_database_system_is_never_continued",),
+    ),
+    Mutant(
+        "fences stay as they are on a new timeline that is continued",
+        "relay",
+        _RESUME,
+        "nextval('fences') + 1000000",
+        "nextval('fences') + 1",
+        (_QUORUM,),
+    ),
+    Mutant(
+        "publishing waits for a frozen primary for ever",
+        "relay",
+        "outbox_relay/postgres.py",
+        "            shut(connection.fileno())\n",
+        "            pass\n",
+        (f"{_FAILOVER}::test_a_frozen_primary_is_abandoned",),
+    ),
+    Mutant(
+        "sequencing waits for a frozen primary for ever",
+        "relay",
+        "outbox_relay/sequencing.py",
+        "            shut(waiting[1])\n",
+        "            pass\n",
+        (f"{_FAILOVER}::test_a_frozen_primary_is_abandoned",),
+    ),
+    Mutant(
+        "a rebuild gives published versions to other events without being asked",
+        "relay",
+        "outbox_relay/rebuilding.py",
+        "if not other or own is None or other == own:",
+        "if True:",
+        (_COPIED,),
+    ),
+    Mutant(
+        "a publisher needs no barrier",
+        "relay",
+        "outbox_relay/publishing.py",
+        "        await self._reader.commit_barrier()\n",
+        "",
+        (f"{_FAILOVER}::test_what_no_standby_has_is_not_published",),
+    ),
+    Mutant(
+        "a part that waits for an operator is ended",
+        "client",
+        "berth/local/supervision.py",
+        "        watched.ready_until = self._clock() + READY_SECONDS_MAX\n        if not watched.is_blocked:",
+        "        if not watched.is_blocked:",
+        ("tests/berth/test_supervision.py::test_a_part_that_waits_for_an_operator_is_not_ended",),
+    ),
+    Mutant(
+        "doctor does not compare stream and log",
+        "verification",
+        "outbox_relay/continuity.py",
+        "differs if differs <= min(last, status.head) else None",
+        "None",
+        ("tests/berth/test_doctor.py::test_another_history_in_nats_is_found_by_content",),
+    ),
+]
