@@ -5,7 +5,7 @@ The log's own events would then get the versions of others. NATS is the witness:
 must have the same one at that version. A timeline is not compared, because a copied data directory keeps it.
 
 After a failover under quorum commit nothing is lost, and publishing goes on by itself on the new timeline: the log has what
-NATS has, and every commit, also those that were told and not yet published, was confirmed by a standby.
+NATS has, and every acknowledged commit, published or not, was confirmed by a standby.
 """
 
 from __future__ import annotations

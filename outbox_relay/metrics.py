@@ -61,6 +61,10 @@ class Metrics:
             buckets=LATENCY_BUCKETS,
             registry=registry,
         )
+        self._add_troubles(registry)
+
+    def _add_troubles(self, registry: CollectorRegistry) -> None:
+        prefix = "berth_relay_"
         self.refused_batches = Counter(
             prefix + "refused_batches", "Batches that NATS refused", ["reason"], registry=registry
         )

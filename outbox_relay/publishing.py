@@ -92,7 +92,7 @@ class Publisher:
                 await asyncio.sleep(jittered(STOPPED_LOOK_SECONDS))
 
     def note_role(self, role: str, last_version: int) -> None:
-        """This relay publishes, or stands by, behind `last_version`."""
+        """This relay is the publisher, or a standby, behind `last_version`."""
         self._note_stopped(None)
         if self.state.publishing != role:
             log.info("role", role=role, last_version=last_version)

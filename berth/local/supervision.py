@@ -208,7 +208,7 @@ class SupervisedServer:
         return True
 
     def why_blocked(self) -> str | None:
-        """A server waits for nobody."""
+        """A server waits for no operator."""
         return None
 
     def kill(self) -> None:

@@ -10,7 +10,6 @@ from tests.mutants import (
     audited,
     billing,
     client,
-    continuity,
     drivers,
     edge,
     ends,
@@ -20,12 +19,12 @@ from tests.mutants import (
     operations,
     reservations,
     security,
-    tenant_filters,
     tenants,
     verbs,
     webhooks,
     worker,
 )
+from tests.mutants.barriers import continuity, tenant_filters
 from tests.mutants.fleet import (
     burn_ins,
     consoles,

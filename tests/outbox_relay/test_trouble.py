@@ -194,6 +194,7 @@ def test_gap_behind_the_stream_stops_publishing(
     database.execute("select log_advance(10)")
     database.execute("delete from log where version <= 7")
     require_stopped(start_relay(ready=False), "gap", "ends at version 5", "begins at 8")
+    assert stream_end(nats_url) == 5
 
 
 def test_hole_in_the_log_stops_publishing(start_relay: StartRelay, database: psycopg.Connection, nats_url: str) -> None:
@@ -208,6 +209,7 @@ def test_dangerous_stream_stops_publishing(start_relay: StartRelay, nats_url: st
     make_stream(nats_url, CONFIGURATION.evolve(retention=RetentionPolicy.WORK_QUEUE, max_msgs=1_000_000))
     relay = start_relay(ready=False)
     require_stopped(relay, "stream_configuration", STREAM, "retention is workqueue", "max_msgs is 1000000")
+    assert stream_end(nats_url) == 0
 
 
 def test_a_server_that_is_lost_while_publishing_is_stopped_is_what_ok_says(

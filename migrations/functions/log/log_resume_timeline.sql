@@ -1,7 +1,7 @@
 -- Makes this Postgres, on its present timeline, the writer of the log if its continuity is proven, and returns null; otherwise
 -- changes nothing and returns the word for what is missing. `p_version` is the stream's last sequence (0: nothing is published)
 -- and `p_event_id` the event that it holds there. Proven is: the same database system, the same event at that version, and
--- quorum commit, under which no commit that was told to anybody is lost by the promotion of a standby. No version is given
+-- quorum commit, under which no acknowledged commit is lost by the promotion of a standby. No version is given
 -- twice, so nothing moves. Fences jump as when an operator accepts a timeline. Idempotent.
 create or replace function log_resume_timeline(p_version bigint, p_event_id text) returns text
 language plpgsql security definer set search_path = public, pg_temp as $$

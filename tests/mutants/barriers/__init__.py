@@ -1,0 +1,1 @@
+"""Mutants of what keeps tenants apart and the log in one order."""
