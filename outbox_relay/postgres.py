@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
-from collections.abc import Awaitable
-from typing import TypeVar
-
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -21,33 +15,6 @@ SESSION = (
     "-c timezone=UTC -c synchronous_commit=on -c lock_timeout=2s -c statement_timeout=20s -c transaction_timeout=30s "
     "-c idle_in_transaction_session_timeout=10s"
 )
-
-T = TypeVar("T")
-
-# A primary that is frozen (a paused machine, a stalled disk) ends neither a statement nor a connection by itself.
-ANSWER_SECONDS_MAX = 13.0
-
-
-def shut(descriptor: int) -> None:
-    """Shut down a connection's socket: whatever waits for an answer on it fails at once, in whichever thread it waits."""
-    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
-        duplicate.shutdown(socket.SHUT_RDWR)
-
-
-async def answered(connection: psycopg.AsyncConnection, asked: Awaitable[T], seconds_max: float) -> T:
-    """What `asked`, a statement on `connection`, returns. After `seconds_max` without an answer it raises OperationalError.
-
-    The statement is not cancelled then: PostgreSQL answers a cancelled wait for a standby with success.
-    """
-    answer = asyncio.ensure_future(asked)
-    try:
-        done, _ = await asyncio.wait({answer}, timeout=seconds_max)
-        if not done:
-            shut(connection.fileno())
-        return await answer
-    except asyncio.CancelledError:
-        answer.cancel()
-        raise
 
 
 def bounded_address(database_url: str, name: str) -> str:

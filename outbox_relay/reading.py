@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import psycopg
 from psycopg.rows import args_row
 
+from berth.process.database_connections import ANSWER_SECONDS_MAX, AnsweringConnection
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
-from outbox_relay.postgres import ANSWER_SECONDS_MAX, PASSING_ERRORS, T, answered
+from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
+
+T = TypeVar("T")
 
 SELECT_STATUS = """
     select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
@@ -87,20 +90,20 @@ class LogStatus(NamedTuple):
 class LogReader:
     """One connection that reads the log. Its methods raise `ServerUnavailable` when Postgres is lost or does not answer."""
 
-    def __init__(self, connection: psycopg.AsyncConnection, answer_seconds_max: float) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
         self._connection = connection
-        self._answer_seconds_max = answer_seconds_max
 
     @classmethod
     @asynccontextmanager
     async def connected(cls, address: str, answer_seconds_max: float = ANSWER_SECONDS_MAX) -> AsyncIterator[LogReader]:
         """A reader for the length of the context; each statement is answered within `answer_seconds_max`."""
         try:
-            connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
+            connection = await AnsweringConnection.connect(address, autocommit=True)
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
+        connection.answer_seconds_max = answer_seconds_max
         try:
-            yield cls(connection, answer_seconds_max)
+            yield cls(connection)
         finally:
             await connection.close()
 
@@ -182,7 +185,7 @@ class LogReader:
 
     async def _answered(self, asked: Awaitable[T]) -> T:
         try:
-            return await answered(self._connection, asked, self._answer_seconds_max)
+            return await asked
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import psycopg
 import structlog
@@ -17,9 +16,10 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus
 
 from berth.process.backoff import Backoff
+from berth.process.database_connections import ANSWER_SECONDS_MAX, shut
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.metrics import Metrics
-from outbox_relay.postgres import ANSWER_SECONDS_MAX, PASSING_ERRORS, bounded_address, shut
+from outbox_relay.postgres import PASSING_ERRORS, bounded_address
 from outbox_relay.problems import first_line
 from outbox_relay.settings import Settings
 from outbox_relay.state import RelayState
@@ -81,8 +81,7 @@ class Sequencer:
         if waiting is None or now - waiting[0] < ANSWER_SECONDS_MAX:
             return False
         log.warning("postgres_silent", seconds=now - waiting[0])
-        with suppress(OSError):
-            shut(waiting[1])
+        shut(waiting[1])
         return True
 
     def _sequence(self, connection: psycopg.Connection, backoff: Backoff) -> None:

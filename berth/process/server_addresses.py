@@ -17,6 +17,9 @@ from pydantic_core import PydanticCustomError
 DATABASE_SCHEMES = ("postgresql", "postgres")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 PORT_MAX = 65_535
+SEVERAL_SERVERS = "postgresql://user:password@/database?host=a,b&port=5432,5432&target_session_attrs=read-write"
+SESSION_ATTRIBUTES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
+_OF_SERVERS = {"host", "hostaddr", "port", "target_session_attrs"}
 _CREDENTIALS = re.compile(r"://[^/\s@]*@")
 
 
@@ -48,10 +51,44 @@ def without_password(addresses: str) -> str:
 
 
 def usable_database_url(url: str) -> str:
-    """The URL, if PostgreSQL's client library could connect with it."""
-    for place in _places(url, DATABASE_SCHEMES, "postgresql://user:password@host:5432/database"):
-        _require_port(place)
+    """The URL, if SQLAlchemy, psycopg, libpq and Alembic all take it to mean the same server or servers.
+
+    Several servers are parameters, `?host=a,b&port=5432,5432`: SQLAlchemy takes no list in front of the database's name, and of a
+    parameter that is given twice libpq uses the last.
+    """
+    form = "postgresql://user:password@host:5432/database"
+    places = _places(url, DATABASE_SCHEMES, form)
+    if len(places) > 1:
+        raise _refuse(f"must name several servers as parameters: {SEVERAL_SERVERS}")
+    _require_port(places[0])
+    given = parse_qs(urlsplit(url).query, keep_blank_values=True)
+    for name in _OF_SERVERS & given.keys():
+        if len(given[name]) > 1:
+            raise _refuse(f"must have the parameter {name} once; several servers look like {SEVERAL_SERVERS}")
+        if places[0] and name in ("host", "port"):
+            raise _refuse(
+                f"must not have both a host and the parameter {name}; several servers look like {SEVERAL_SERVERS}"
+            )
+    _require_servers(given)
     return url
+
+
+def _require_servers(given: dict[str, list[str]]) -> None:
+    """Raise unless the parameters name servers that libpq could try, each with its port."""
+    hosts = given["host"][0].split(",") if "host" in given else []
+    ports = given["port"][0].split(",") if "port" in given else []
+    if hosts and not all(hosts):
+        raise _refuse(f"must not have an empty name in the parameter host; several servers look like {SEVERAL_SERVERS}")
+    if len(ports) > 1 and len(ports) != len(hosts):
+        raise _refuse(f"must have as many ports as hosts, or one port; several servers look like {SEVERAL_SERVERS}")
+    for port in ports:
+        _require_port(f":{port}")
+    for host in hosts:
+        if ":" in host and not host.startswith("/") and host.count(":") == 1:
+            raise _refuse(f"must not have a port in the parameter host; several servers look like {SEVERAL_SERVERS}")
+    sessions = given.get("target_session_attrs", ["any"])[0]
+    if sessions not in SESSION_ATTRIBUTES:
+        raise _refuse(f"must have as target_session_attrs one of {', '.join(SESSION_ATTRIBUTES)}")
 
 
 def is_here(host: str | None) -> bool:

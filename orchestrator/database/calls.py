@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Any, Protocol
@@ -89,11 +89,10 @@ def wrapped(error: psycopg.Error, *, lost: bool) -> sqlalchemy.exc.DBAPIError:
 
 
 class CallConnections:
-    """At most `size` connections in autocommit mode, made when needed; the one used last is used next."""
+    """At most `size` connections in autocommit mode, made by `connect` when needed; the one used last is used next."""
 
-    def __init__(self, url: str, size: int, settings: Mapping[str, Any]) -> None:
-        self._url = url
-        self._settings = settings
+    def __init__(self, connect: Callable[[], Awaitable[TenantConnection]], size: int) -> None:
+        self._connect = connect
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[float, TenantConnection]] = []
 
@@ -143,23 +142,17 @@ class CallConnections:
     async def _usable(self) -> TenantConnection:
         while self._idle:
             returned_at, connection = self._idle.pop()
-            if time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS or await _answers(connection):
+            if time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS or await connection.is_alive():
                 return connection
             await connection.close()
+            # Those that idle beside it are of the same server: to test each would take as long again.
+            await self.close()
         try:
-            connection = await TenantConnection.connect(self._url, autocommit=True, **self._settings)
+            connection = await self._connect()
         except psycopg.Error as error:
             raise wrapped(error, lost=True) from error
         set_json_loads(orjson.loads, connection)
         return connection
-
-
-async def _answers(connection: TenantConnection) -> bool:
-    try:
-        await connection.execute("")
-    except psycopg.Error:
-        return False
-    return True
 
 
 def ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:
@@ -176,8 +169,11 @@ def ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> Non
         returned_at = record.info.get("returned_at")
         if returned_at is None or time.monotonic() - returned_at < TRUSTED_IDLE_SECONDS:
             return
+        driver = connection.driver_connection
+        assert isinstance(driver, TenantConnection)
         try:
-            engine.dialect.do_ping(connection)
+            with driver.soon():
+                engine.dialect.do_ping(connection)
         except psycopg.Error as error:
             note_loss()
             raise sqlalchemy.exc.InvalidatePoolError("the connection died while it lay idle") from error

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
-
+from berth.process.database_connections import AnsweringConnection
 from orchestrator.database.calls import LINK
 
 
 async def connect_directly(
     url: str, *, lock_timeout_seconds: float, transaction_timeout_seconds: float, application: str
-) -> psycopg.AsyncConnection[Any]:
+) -> AnsweringConnection:
     """Connect. Raises `psycopg.OperationalError`."""
     bounds = {
         "lock_timeout": lock_timeout_seconds,
@@ -20,4 +19,4 @@ async def connect_directly(
     }
     options = " ".join(f"-c {name}={int(seconds * 1000)}ms" for name, seconds in bounds.items())
     settings: dict[str, Any] = {"options": options, "application_name": application, **LINK}
-    return await psycopg.AsyncConnection.connect(url, **settings)
+    return await AnsweringConnection.connect(url, **settings)

@@ -14,6 +14,8 @@ import psycopg
 from psycopg.abc import Params
 from psycopg.pq import TransactionStatus
 
+from berth.process.database_connections import AnsweringConnection
+
 PLATFORM: Final = "*"
 _NAME_TENANTS = b"select set_config('berth.tenants', %s, true)"
 
@@ -52,7 +54,7 @@ class TenantCursor(psycopg.AsyncCursor[Any]):
         return connection.tenants if connection.info.transaction_status == TransactionStatus.IDLE else None
 
 
-class TenantConnection(psycopg.AsyncConnection[Any]):
+class TenantConnection(AnsweringConnection):
     """A connection whose user names the tenants: `tenants` is the value of `berth.tenants`, None to set nothing."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

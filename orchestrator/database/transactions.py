@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from berth.process.database_connections import ANSWER_SECONDS_MAX
 from orchestrator.database.calls import LINK, CallConnections, CallGroup, FunctionCall, ping_after_idling
 from orchestrator.database.outcomes import (
     Bound,
@@ -281,10 +282,12 @@ def connect_database(
     application: str,
     operations_max: int | None = None,
     tenant_rows_max: Mapping[str, int] | None = None,
+    answer_seconds_max: float = ANSWER_SECONDS_MAX,
 ) -> Database:
     """Make the pools; nothing is connected yet. `operations_max`: how many operations these sessions may let there be.
 
     `tenant_rows_max`: the default of each tenant's quota of operations, reservations and holds, by these names.
+    `answer_seconds_max`: how long a statement may take before its server counts as lost (berth/process/database_connections.py).
     """
     for prefix in ("postgresql://", "postgres://"):
         if url.startswith(prefix):
@@ -299,6 +302,11 @@ def connect_database(
     settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in (tenant_rows_max or {}).items()}
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
 
+    async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
+        connection = await TenantConnection.connect(*arguments, **parameters)
+        connection.answer_seconds_max = answer_seconds_max
+        return connection
+
     def pool(size: int) -> AsyncEngine:
         engine = create_async_engine(
             url,
@@ -309,7 +317,7 @@ def connect_database(
             connect_args={
                 "options": options,
                 "application_name": application,
-                "async_creator_fn": TenantConnection.connect,
+                "async_creator_fn": connect,
                 **LINK,
             },
         )
@@ -318,9 +326,15 @@ def connect_database(
     engines = pool(pool_size), pool(reserve_size)
     calls = {
         group: CallConnections(
-            url.replace("postgresql+psycopg://", "postgresql://", 1),
+            partial(
+                connect,
+                url.replace("postgresql+psycopg://", "postgresql://", 1),
+                autocommit=True,
+                options=options,
+                application_name=application,
+                **LINK,
+            ),
             size,
-            {"options": options, "application_name": application, **LINK},
         )
         for group, size in (
             (CallGroup.CREATES, max(1, pool_size // 2)),

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from pydantic_core import PydanticCustomError
+from sqlalchemy import create_engine, make_url
 
 from berth.process.server_addresses import (
     usable_database_url,
@@ -16,6 +18,7 @@ from berth.process.server_addresses import (
     usable_temporal_address,
     without_password,
 )
+from migrations.upgrading import sqlalchemy_url
 from tests.berth.commands import assert_one_sentence, berth, environment
 
 SECRET = "hunter2"
@@ -90,7 +93,9 @@ TEMPORAL = [usable_temporal_address]
     [
         (DATABASES, "postgresql://u:p@host:5432/db?sslmode=require"),
         (DATABASES, "postgres://u:p%40@[::1]:5432/db"),
-        (DATABASES, "postgresql://a:1,b:2/db"),
+        (DATABASES, "postgresql://u:p@/db?host=a,b&port=1,2&target_session_attrs=read-write"),
+        (DATABASES, "postgresql:///db?host=a,::1&port=5432"),
+        (DATABASES, "postgresql://host/db?target_session_attrs=primary"),
         (DATABASES, "postgresql:///db?host=/run/postgresql"),
         (DATABASES, "postgresql://nowhere"),
         (NATS, "nats://host"),
@@ -111,7 +116,17 @@ def test_a_possible_address_is_accepted(checks: list[Callable[[str], str]], addr
         (DATABASES, "postgresql:host/db"),
         (DATABASES, "mysql://host/db"),
         (DATABASES, "postgresql://[::1/db"),
-        (DATABASES, "postgresql://a:1,b:0/db"),
+        (DATABASES, "postgresql://a:1,b:2/db"),
+        (DATABASES, "postgresql:///db?host=a:1&host=b:2"),
+        (DATABASES, "postgresql:///db?host=a&host=b"),
+        (DATABASES, "postgresql:///db?host=a:1,b:2"),
+        (DATABASES, "postgresql:///db?host=a,,b"),
+        (DATABASES, "postgresql:///db?host=a,b&port=1,2,3"),
+        (DATABASES, "postgresql:///db?host=a,b&port=1,x"),
+        (DATABASES, "postgresql:///db?host=a,b&port=0"),
+        (DATABASES, "postgresql://c/db?host=a,b"),
+        (DATABASES, "postgresql://c/db?port=1"),
+        (DATABASES, "postgresql:///db?host=a,b&target_session_attrs=writable"),
         (DATABASES, "postgresql://host:65536/db"),
         (DATABASES, "postgresql://host:²/db"),
         (DATABASES, "postgresql://host/d\nb"),
@@ -135,6 +150,23 @@ def test_an_impossible_address_is_refused_without_repeating_it(
     for check in checks:
         with pytest.raises(PydanticCustomError, match="must"):
             check(address)
+
+
+def test_every_library_takes_an_address_of_several_servers_to_mean_the_same() -> None:
+    address = "postgresql://u:p@/db?host=a,b&port=1,2&target_session_attrs=read-write"
+    assert usable_database_url(address) == address
+    wanted = {
+        "host": "a,b",
+        "port": "1,2",
+        "user": "u",
+        "password": "p",
+        "dbname": "db",
+        "target_session_attrs": "read-write",
+    }
+    assert conninfo_to_dict(address) == wanted
+    dialect = create_engine(sqlalchemy_url(address)).dialect
+    _, arguments = dialect.create_connect_args(make_url(sqlalchemy_url(address)))
+    assert {name: value for name, value in arguments.items() if name in wanted} == wanted
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,8 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
     Role.PUBLIC_API: (
         "insert into node_certificates default values", "insert into node_tasks default values", "delete from allocations",
         "delete from nodes", "select from audit_head", "select log_truncate(1, 0)", "select log_accept_timeline(1, 0)",
-        "select log_resume_timeline(0, null)", "insert into audit (action) values ('')", "select audit_forget(1)", "insert into archive_segments default values",
+        "select log_resume_timeline(0, null)",
+        "insert into audit (action) values ('')", "select audit_forget(1)", "insert into archive_segments default values",
     ),
     Role.NODE_API: (
         "insert into allocations default values", "select secret_hash from api_keys", "select from operations",

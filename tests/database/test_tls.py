@@ -53,7 +53,7 @@ def address(server: LocalPostgres, host: str, port: int, parameters: str = "") -
         "postgresql://berth:pw@db.example.org/berth",
         "postgresql://berth:pw@203.0.113.7:5432/berth?application_name=x",
         "postgresql://berth:pw@[2001:db8::7]:5432/berth",
-        "postgresql://berth:pw@127.0.0.1,db.example.org/berth",
+        "postgresql://berth:pw@/berth?host=127.0.0.1,db.example.org",
         "postgresql:///berth?host=db.example.org",
         "postgresql://localhost/berth?hostaddr=203.0.113.7",
     ],

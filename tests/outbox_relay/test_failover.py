@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from outbox_relay.rebuilding import Order
-from tests.outbox_relay.cluster import Cluster, Member, running_cluster
 from tests.outbox_relay.conftest import StartRelay
 from tests.outbox_relay.relays import RelayProcess, leave_events, log_rows, require_stream_is_log, stream_end
+from tests.support.failover.cluster import Cluster, Member, running_cluster
 from tests.support.rebuilding import run
 from tests.support.waiting import wait_for
 

@@ -28,6 +28,7 @@ LOOPS = [
     ("node-api", "orchestrator.tasks.dispatcher:Dispatcher._tick", "self._serve"),
     ("relay", "outbox_relay.sequencing:Sequencer._advance", "sequencer.run"),
     ("relay", "outbox_relay.publishing:Session._enter_stream", "self._publish"),
+    ("relay", "outbox_relay.sequencing:Sequencer.abandon_if_silent", "_watch"),
     ("worker", "worker.consumers.pulling:Puller._pull", "consumer.run"),
     ("worker", "worker.consumers.durable:DurableConsumer.save_position", "_save_positions"),
     ("worker", "worker.sweepers.runner:SweepRunner.run_due", "runner.run"),

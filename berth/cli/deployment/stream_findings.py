@@ -111,7 +111,9 @@ def _history(settings: Settings) -> Iterator[Finding]:
     if found.differs_from is not None:
         last = min(found.last, status.head)
         versions = f"version {last}" if found.differs_from == last else f"versions {found.differs_from} to {last}"
-        detail = f"NATS and the log have different events at {versions} (Postgres restored or copied, or another publisher)"
+        detail = (
+            f"NATS and the log have different events at {versions} (Postgres restored or copied, or another publisher)"
+        )
         yield Finding("history", "bad", f"{detail}; {advice}")
     elif status.is_foreign:
         detail = f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"

@@ -80,8 +80,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "publishing waits for a frozen primary for ever",
         "relay",
-        "outbox_relay/postgres.py",
-        "            shut(connection.fileno())\n",
+        "berth/process/database_connections.py",
+        "            shut(self.fileno())\n",
         "            pass\n",
         (f"{_FAILOVER}::test_a_frozen_primary_is_abandoned",),
     ),
@@ -89,8 +89,8 @@ MUTANTS: list[Mutant] = [
         "sequencing waits for a frozen primary for ever",
         "relay",
         "outbox_relay/sequencing.py",
-        "            shut(waiting[1])\n",
-        "            pass\n",
+        "        shut(waiting[1])\n",
+        "        pass\n",
         (f"{_FAILOVER}::test_a_frozen_primary_is_abandoned",),
     ),
     Mutant(

@@ -107,6 +107,7 @@ class Cluster:
         self.b = Member(directory, "b", password, self.a)
         self.c = Member(directory, "c", password, self.a)
         self.members = (self.a, self.b, self.c)
+        self.primary = self.a
 
     def start(self) -> None:
         """Start and migrate the primary, then its standbys."""

@@ -1,0 +1,69 @@
+"""Connections to PostgreSQL that wait for no answer without a limit.
+
+A primary that is frozen (a paused machine, a stalled disk) keeps its connections open and ends no statement: its own timeouts
+stand still with it, and the kernel acknowledges what is sent. Under quorum commit a commit that no standby confirms waits
+without a limit too: neither `statement_timeout` nor `transaction_timeout` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg.abc import RV, PQGen
+
+ANSWER_SECONDS_MAX = 13.0
+"""Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
+ALIVE_SECONDS_MAX = 2.0
+"""For a statement that does nothing, which tests an idle connection."""
+
+
+def shut(descriptor: int) -> None:
+    """Shut down a connection's socket: whatever waits for an answer on it fails at once, in whichever thread it waits."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
+
+
+class AnsweringConnection(psycopg.AsyncConnection[Any]):
+    """A connection that fails with `OperationalError` if the server owes an answer for longer than `answer_seconds_max`.
+
+    Its socket is shut down then. The statement is not cancelled: PostgreSQL ends a commit's wait for a standby with success
+    when it is cancelled, and the next failover would lose what was acknowledged. The outcome is unknown to the caller.
+    """
+
+    answer_seconds_max: float = ANSWER_SECONDS_MAX
+
+    async def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
+        """As `AsyncConnection.wait`, through which every statement goes."""
+        timer = asyncio.get_running_loop().call_later(self.answer_seconds_max, self._shut)
+        try:
+            return await super().wait(gen, *arguments, **options)
+        finally:
+            timer.cancel()
+
+    @contextmanager
+    def soon(self) -> Iterator[None]:
+        """Within the context, for a test of an idle connection, the server owes an answer within `ALIVE_SECONDS_MAX`."""
+        before, self.answer_seconds_max = self.answer_seconds_max, ALIVE_SECONDS_MAX
+        try:
+            yield
+        finally:
+            self.answer_seconds_max = before
+
+    async def is_alive(self) -> bool:
+        """Whether the server answers a statement that does nothing, soon. For a connection in autocommit mode."""
+        try:
+            with self.soon():
+                await self.execute("")
+        except psycopg.Error:
+            return False
+        return True
+
+    def _shut(self) -> None:
+        with suppress(psycopg.Error):
+            shut(self.fileno())

@@ -1,0 +1,184 @@
+"""The pools when the primary dies, freezes, or has no standby that confirms: what callers get, and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from orchestrator.database.calls import CallGroup
+from orchestrator.database.transactions import Database, connect_database
+from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
+from tests.support.failover.cluster import Cluster, Member, running_cluster
+from tests.support.waiting import wait_for
+
+ANSWER_SECONDS = 2.0
+"""What these tests give a server to answer, so that they need not wait for what production gives."""
+REFUSALS = (DatabaseUnavailable, OutcomeUnknown, Overloaded)
+_INSERT = "insert into written (writer, number) values (:writer, :number)"
+_CALL = "with w as (insert into written values (%(writer)s, %(number)s) returning 1) select count(*) from w"
+
+
+@pytest.fixture
+def cluster(server_directory: Path) -> Iterator[Cluster]:
+    """Three servers with a table, whose commits wait for a standby."""
+    with running_cluster(server_directory / f"cluster-{uuid.uuid4().hex[:8]}") as running:
+        with psycopg.connect(running.a.url(), autocommit=True) as connection:
+            connection.execute("create table written (writer text, number integer, primary key (writer, number))")
+        running.a.wait_for_commits_of(running.b, running.c)
+        yield running
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster) -> AsyncIterator[Database]:
+    """The pools of a process on this cluster."""
+    database = connect_database(
+        cluster.url, pool_size=4, reserve_size=2, lock_timeout_seconds=2, transaction_timeout_seconds=20,
+        application="test", answer_seconds_max=ANSWER_SECONDS,
+    )  # fmt: skip
+    database = database.for_platform()
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def write_in_transaction(database: Database, writer: str, number: int) -> None:
+    """One row, with BEGIN and COMMIT."""
+    async with database.transaction() as tx:
+        await tx.execute(_INSERT, {"writer": writer, "number": number})
+
+
+async def write_at_once(database: Database, writer: str, number: int) -> None:
+    """One row, as a statement that is its own transaction."""
+    async with database.autocommit() as tx:
+        await tx.execute(_INSERT, {"writer": writer, "number": number})
+
+
+async def write_by_call(database: Database, writer: str, number: int) -> None:
+    """One row, over the connections of calls."""
+    async with database.function_call(CallGroup.CREATES) as call:
+        await call.value(_CALL, {"writer": writer, "number": number})
+
+
+WRITES = {"transaction": write_in_transaction, "autocommit": write_at_once, "call": write_by_call}
+
+
+class Writers:
+    """Two writers of each kind that write one row after the other until they are stopped, whatever they get."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stopping = False
+        self.acknowledged: set[tuple[str, int]] = set()
+        self.outcomes: Counter[str] = Counter()
+        self._tasks = [
+            asyncio.create_task(self._write(f"{kind} {number}", kind)) for kind in WRITES for number in range(2)
+        ]
+
+    async def _write(self, writer: str, kind: str) -> None:
+        number = 0
+        while not self._stopping:
+            number += 1
+            try:
+                await WRITES[kind](self._database, writer, number)
+            except REFUSALS as refusal:
+                self.outcomes[type(refusal).__name__] += 1
+                await asyncio.sleep(0.02)
+            else:
+                self.acknowledged.add((writer, number))
+
+    async def each_writes(self, rows: int) -> None:
+        """Return when each writer has had so many more rows acknowledged."""
+        wanted = {writer: count + rows for writer, count in self._counts().items()}
+
+        def all_wrote() -> bool:
+            now = self._counts()
+            return all(now[writer] >= count for writer, count in wanted.items())
+
+        await asyncio.to_thread(wait_for, all_wrote, "every writer goes on")
+
+    def _counts(self) -> dict[str, int]:
+        found = Counter(writer for writer, _ in list(self.acknowledged))
+        return {f"{kind} {number}": found[f"{kind} {number}"] for kind in WRITES for number in range(2)}
+
+    async def stop(self) -> None:
+        """Let each end what it does."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+
+def rows_of(member: Member) -> set[tuple[str, int]]:
+    """What this server has."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        return set(connection.execute("select writer, number from written").fetchall())
+
+
+def fail_over(cluster: Cluster, end: Callable[[], None]) -> None:
+    """End the primary and promote a standby that has everything; commits wait for the other one then."""
+    end()
+    new, other = sorted((cluster.b, cluster.c), key=received, reverse=True)
+    new.set("synchronous_standby_names", f"ANY 1 (a, {other.name})")
+    new.promote()
+    other.follow(new)
+    cluster.primary = new
+
+
+def received(member: Member) -> int:
+    """How far this standby has received the log of its primary."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        row = connection.execute("select pg_last_wal_receive_lsn() - '0/0'").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_the_pools_go_on_after_a_failover_and_no_acknowledged_write_is_lost(cluster: Cluster, how: str) -> None:
+    async def scene() -> Writers:
+        async with connected(cluster) as database:
+            writers = Writers(database)
+            await writers.each_writes(20)
+            end = cluster.a.kill if how == "killed" else cluster.a.freeze
+            await asyncio.to_thread(fail_over, cluster, end)
+            await writers.each_writes(20)
+            await writers.stop()
+            return writers
+
+    writers = asyncio.run(scene())
+    assert writers.acknowledged <= rows_of(cluster.primary)
+    assert writers.outcomes.keys() <= {refusal.__name__ for refusal in REFUSALS}
+    assert writers.outcomes["OutcomeUnknown"] > 0
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_cancelled(
+    cluster: Cluster, kind: str
+) -> None:
+    async def scene() -> None:
+        async with connected(cluster) as database:
+            await WRITES[kind](database, "before", 1)
+            cluster.b.kill()
+            cluster.c.kill()
+            with pytest.raises(OutcomeUnknown):
+                await WRITES[kind](database, "waiting", 1)
+
+    asyncio.run(scene())
+    assert ("waiting", 1) not in rows_of(cluster.a), "no other session sees what no standby has"
+    cluster.b.start()
+    wait_for(lambda: ("waiting", 1) in rows_of(cluster.a), "the commit ends when a standby has it")
+    wait_for(lambda: ("waiting", 1) in rows_of(cluster.b), "and the standby has it")
+
+
+def test_a_statement_that_takes_long_and_is_answered_is_not_ended(cluster: Cluster) -> None:
+    async def scene() -> int:
+        async with connected(cluster) as database, database.transaction() as tx:
+            found = await tx.execute("select 1 from pg_sleep(:seconds)", {"seconds": ANSWER_SECONDS / 2})
+            return int(found.scalar_one())
+
+    assert asyncio.run(scene()) == 1

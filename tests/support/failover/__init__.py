@@ -1,0 +1,1 @@
+"""PostgreSQL with standbys, for tests that lose the primary."""
