@@ -20,9 +20,11 @@ import sqlalchemy.exc
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import set_json_loads
 from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from orchestrator.database.row_security import TenantConnection
+from orchestrator.database.sqlstates import READ_ONLY
 
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
@@ -67,6 +69,8 @@ class DirectCall:
         try:
             row = await (await self._connection.execute(statement.encode(), parameters)).fetchone()
         except psycopg.Error as error:
+            if error.sqlstate == READ_ONLY:
+                await self._connection.close()
             raise wrapped(error, lost=self._connection.closed) from error
         assert row is not None, "the statement returns one row"
         return row[0]
@@ -153,6 +157,15 @@ class CallConnections:
             raise wrapped(error, lost=True) from error
         set_json_loads(orjson.loads, connection)
         return connection
+
+
+def leave_standbys(engine: AsyncEngine) -> None:
+    """End every connection of the pool once one of them turns out to lead to a standby: the address names the primary as well."""
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def note_standby(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+            context.is_disconnect = True
 
 
 def ping_after_idling(engine: AsyncEngine, note_loss: Callable[[], None]) -> None:

@@ -56,7 +56,9 @@ EXCLUSION_VIOLATION = "23P01"
 UNIQUE_VIOLATION = "23505"
 OUT_OF_RESOURCES = "53"
 """The class of disk, memory and connections."""
-REFUSING_STATES = frozenset({"25006", "57014", "25P03", "25P04"})
+READ_ONLY = "25006"
+"""A standby, or a primary that was deposed: nothing is written there, and the connection leads to the wrong server."""
+REFUSING_STATES = frozenset({READ_ONLY, "57014", "25P03", "25P04"})
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
 RIVAL_STATES = frozenset({QUOTA_MOVED, EXCLUSION_VIOLATION, UNIQUE_VIOLATION})
@@ -107,8 +109,8 @@ def _bound_of(state: str | None, error: sqlalchemy.exc.DBAPIError) -> Bound | No
 
 
 def is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
-    """Whether the connection is gone; a server that refuses may close it as well."""
+    """Whether the connection is gone, or leads to a standby; a server that refuses may close it as well."""
     state: str | None = getattr(error.orig, "sqlstate", None)
     if error.connection_invalidated or (isinstance(error.orig, psycopg.OperationalError) and state is None):
         return True
-    return state is not None and state.startswith(CONNECTION_CLOSED)
+    return state is not None and (state == READ_ONLY or state.startswith(CONNECTION_CLOSED))

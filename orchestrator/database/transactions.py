@@ -17,7 +17,14 @@ from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX
-from orchestrator.database.calls import LINK, CallConnections, CallGroup, FunctionCall, ping_after_idling
+from orchestrator.database.calls import (
+    LINK,
+    CallConnections,
+    CallGroup,
+    FunctionCall,
+    leave_standbys,
+    ping_after_idling,
+)
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -272,6 +279,24 @@ def _meaning(error: Exception, committing: bool) -> Exception:
             return error
 
 
+def _session_options(
+    lock_timeout_seconds: float,
+    transaction_timeout_seconds: float,
+    operations_max: int | None,
+    tenant_rows_max: Mapping[str, int],
+) -> str:
+    """The settings of each session, as libpq takes them."""
+    settings = {
+        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
+        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+    }
+    if operations_max is not None:
+        settings["berth.operations_max"] = str(operations_max)
+    settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in tenant_rows_max.items()}
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
+
+
 def connect_database(
     url: str,
     *,
@@ -289,18 +314,9 @@ def connect_database(
     `tenant_rows_max`: the default of each tenant's quota of operations, reservations and holds, by these names.
     `answer_seconds_max`: how long a statement may take before its server counts as lost (berth/process/database_connections.py).
     """
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            url = "postgresql+psycopg://" + url.removeprefix(prefix)
-    settings = {
-        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
-        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
-        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
-    }
-    if operations_max is not None:
-        settings["berth.operations_max"] = str(operations_max)
-    settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in (tenant_rows_max or {}).items()}
-    options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    address = "postgresql://" + url.partition("://")[2]
+    options = _session_options(lock_timeout_seconds, transaction_timeout_seconds, operations_max, tenant_rows_max or {})
+    session: dict[str, Any] = {"options": options, "application_name": application, **LINK}
 
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
         connection = await TenantConnection.connect(*arguments, **parameters)
@@ -309,33 +325,18 @@ def connect_database(
 
     def pool(size: int) -> AsyncEngine:
         engine = create_async_engine(
-            url,
+            address.replace("://", "+psycopg://", 1),
             pool_size=size,
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT_SECONDS,
             hide_parameters=True,  # a failed statement is logged; its parameters hold what tenants wrote
-            connect_args={
-                "options": options,
-                "application_name": application,
-                "async_creator_fn": connect,
-                **LINK,
-            },
+            connect_args={**session, "async_creator_fn": connect},
         )
         return engine
 
     engines = pool(pool_size), pool(reserve_size)
     calls = {
-        group: CallConnections(
-            partial(
-                connect,
-                url.replace("postgresql+psycopg://", "postgresql://", 1),
-                autocommit=True,
-                options=options,
-                application_name=application,
-                **LINK,
-            ),
-            size,
-        )
+        group: CallConnections(partial(connect, address, autocommit=True, **session), size)
         for group, size in (
             (CallGroup.CREATES, max(1, pool_size // 2)),
             (CallGroup.RESERVATIONS, pool_size),
@@ -345,4 +346,5 @@ def connect_database(
     pools = Pools(*engines, calls, pool_size, reserve_size)
     for engine in engines:
         ping_after_idling(engine, pools.note_loss)
+        leave_standbys(engine)
     return Database(pools)

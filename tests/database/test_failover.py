@@ -36,10 +36,10 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncIterator[Database]:
-    """The pools of a process on this cluster."""
+async def connected(cluster: Cluster, url: str = "") -> AsyncIterator[Database]:
+    """The pools of a process on this cluster, or at this address."""
     database = connect_database(
-        cluster.url, pool_size=4, reserve_size=2, lock_timeout_seconds=2, transaction_timeout_seconds=20,
+        url or cluster.url, pool_size=4, reserve_size=2, lock_timeout_seconds=2, transaction_timeout_seconds=20,
         application="test", answer_seconds_max=ANSWER_SECONDS,
     )  # fmt: skip
     database = database.for_platform()
@@ -90,7 +90,6 @@ class Writers:
                 await WRITES[kind](self._database, writer, number)
             except REFUSALS as refusal:
                 self.outcomes[type(refusal).__name__] += 1
-                await asyncio.sleep(0.02)
             else:
                 self.acknowledged.add((writer, number))
 
@@ -173,6 +172,27 @@ def test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_canc
     cluster.b.start()
     wait_for(lambda: ("waiting", 1) in rows_of(cluster.a), "the commit ends when a standby has it")
     wait_for(lambda: ("waiting", 1) in rows_of(cluster.b), "and the standby has it")
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_refusal_of_a_standby_ends_its_connections(cluster: Cluster, kind: str) -> None:
+    async def scene() -> None:
+        async with connected(cluster, cluster.b.url()) as database:
+            for number in range(3):
+                with pytest.raises(DatabaseUnavailable):
+                    await WRITES[kind](database, "refused", number)
+                await asyncio.to_thread(wait_for, lambda: sessions(cluster.b) == 0, "the connection is ended")
+
+    asyncio.run(scene())
+    assert rows_of(cluster.a) == set()
+
+
+def sessions(member: Member) -> int:
+    """How many connections of the pools this server has."""
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        row = connection.execute("select count(*) from pg_stat_activity where application_name = 'test'").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def test_a_statement_that_takes_long_and_is_answered_is_not_ended(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ _ASYNCHRONOUS = f"{_FAILOVER}::test_an_asynchronous_standby_that_is_promoted_wai
 _LAGGING = f"{_FAILOVER}::test_a_lagging_standby_that_is_promoted_waits_for_an_operator"
 _COPIED = "tests/outbox_relay/test_rebuilding.py::test_versions_that_a_copied_data_directory_lost_are_never_given_again"
 _TROUBLE = "tests/outbox_relay/test_trouble.py"
+_POOLS = "tests/database/test_failover.py"
 _RESUME = "migrations/functions/log/log_resume_timeline.sql"
 
 MUTANTS: list[Mutant] = [
@@ -83,7 +84,39 @@ MUTANTS: list[Mutant] = [
         "berth/process/database_connections.py",
         "            shut(self.fileno())\n",
         "            pass\n",
-        (f"{_FAILOVER}::test_a_frozen_primary_is_abandoned",),
+        (f"{_POOLS}::test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_cancelled[call]",),
+    ),
+    Mutant(
+        "a silent server is cancelled, and the cancelled commit is a success",
+        "database",
+        "berth/process/database_connections.py",
+        "            shut(self.fileno())\n",
+        "            self.cancel()\n",
+        (f"{_POOLS}::test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_cancelled[transaction]",),
+    ),
+    Mutant(
+        "a connection of calls to a standby is kept",
+        "database",
+        "orchestrator/database/calls.py",
+        "            if error.sqlstate == READ_ONLY:\n                await self._connection.close()\n",
+        "",
+        (f"{_POOLS}::test_a_refusal_of_a_standby_ends_its_connections[call]",),
+    ),
+    Mutant(
+        "a pooled connection to a standby is kept",
+        "database",
+        "orchestrator/database/calls.py",
+        "            context.is_disconnect = True\n",
+        "            pass\n",
+        (f"{_POOLS}::test_a_refusal_of_a_standby_ends_its_connections[transaction]",),
+    ),
+    Mutant(
+        "an address lists servers in front of the database's name",
+        "database",
+        "berth/process/server_addresses.py",
+        "    if len(places) > 1:\n",
+        "    if False:\n",
+        ("tests/cli/test_server_addresses.py",),
     ),
     Mutant(
         "sequencing waits for a frozen primary for ever",
