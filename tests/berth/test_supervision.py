@@ -148,6 +148,10 @@ def test_a_part_that_waits_for_an_operator_is_not_ended(program: Program) -> Non
         assert supervisor.look() is None
         clock.seconds += 59
     assert told == [("restarting", 0), ("starting", 1), ("blocked", 1)]
+    program.blocked = None
+    assert supervisor.look() is None, "it has time to be ready from now on"
+    program.blocked = "publishing is stopped again"
+    assert supervisor.look() is None
     program.ready, program.blocked = True, None
     assert supervisor.look() is None
     assert told[-1] == ("ready", 1)
