@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 from node_agent.discovery.reading import Tree, printable
 from node_agent.wire.fields import INTEGER_MAX
@@ -19,7 +18,7 @@ _KILOBYTES = re.compile(r"MemTotal:\s+([0-9]{1,15}) kB")
 
 def processors(tree: Tree) -> Processors:
     """Sockets and cores are counted from the topology of each processor that is online."""
-    places = list(_places(tree))
+    places = list(core_of_processors(tree).values())
     sockets = {socket for socket, _ in places}
     model = re.search(r"^model name\s*:\s*(.+)$", (tree.raw("proc/cpuinfo") or b"").decode(errors="replace"), re.M)
     return Processors(
@@ -54,14 +53,17 @@ def numa_nodes(tree: Tree) -> list[NumaNode] | None:
     ]
 
 
-def _places(tree: Tree) -> Iterator[tuple[int, tuple[int, int]]]:
+def core_of_processors(tree: Tree) -> dict[int, tuple[int, int]]:
+    """Socket and core of each processor that is online."""
+    found: dict[int, tuple[int, int]] = {}
     for name in tree.names(_CPUS) or []:
-        if _CPU.match(name) is None:
+        if (number := _CPU.match(name)) is None:
             continue
         socket = tree.number(f"{_CPUS}/{name}/topology/physical_package_id")
         core = tree.number(f"{_CPUS}/{name}/topology/core_id")
         if socket is not None and core is not None:
-            yield socket, (socket, core)
+            found[int(number[1])] = (socket, core)
+    return found
 
 
 def _total(tree: Tree, path: str) -> int | None:

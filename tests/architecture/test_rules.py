@@ -35,6 +35,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.guests",
         "node_agent.wire.health",
         "node_agent.wire.images",
+        "node_agent.wire.layout",
         "node_agent.wire.networks",
         "node_agent.wire.topology",
     ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Gap, NumaNode, Topology
 from orchestrator.nodes.topology.rules import (
     DriftCause,
@@ -13,7 +14,6 @@ from orchestrator.nodes.topology.rules import (
     differences,
     drifted_slots,
     equals_profile,
-    layout_of,
     misfit,
 )
 from tests.allocations.seeding import SLOTS

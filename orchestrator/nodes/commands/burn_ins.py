@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from node_agent.wire.burn_in import BurnInReport
 from node_agent.wire.fields import first_error
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -31,7 +32,6 @@ from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import burn_ins as store
 from orchestrator.nodes.store import gpu_resets, nodes, probes, quarantines
 from orchestrator.nodes.store.burn_ins import OpenBurnIn
-from orchestrator.nodes.topology.rules import layout_of
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import InvalidState

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from node_agent.wire.fields import first_error
 from node_agent.wire.health import HealthReport
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -34,7 +35,6 @@ from orchestrator.nodes.probes.thresholds import Overrides, thresholds_for
 from orchestrator.nodes.store import hardware, nodes, probes, quarantines
 from orchestrator.nodes.store.probes import EndedProbe, NodeHealth
 from orchestrator.nodes.store.quarantines import NewQuarantine
-from orchestrator.nodes.topology.rules import layout_of
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tenants.principals import Actor, ActorKind

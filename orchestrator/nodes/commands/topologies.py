@@ -12,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from node_agent.wire.fields import first_error
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -29,7 +30,6 @@ from orchestrator.nodes.topology.rules import (
     differences,
     drifted_slots,
     equals_profile,
-    layout_of,
     misfit,
 )
 from orchestrator.operations.execution import Context, Done, run_once, transact

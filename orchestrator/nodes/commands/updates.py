@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -12,7 +13,6 @@ from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes, topologies
 from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.updates import NodeChanges, apply_changes
-from orchestrator.nodes.topology.rules import layout_of
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Invalid, InvalidState

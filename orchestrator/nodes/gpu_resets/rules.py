@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from node_agent.wire.gpu_reset import UNTOUCHED, GpuResetReport
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Gpu, Topology
-from orchestrator.nodes.topology.rules import layout_of
 
 REQUEST_SECONDS_MAX: Final = 900.0
 """How long a request waits for the worker and the node before its task is issued."""

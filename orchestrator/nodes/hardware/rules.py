@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
-from orchestrator.nodes.topology.rules import Difference, DriftCause, layout_of
+from orchestrator.nodes.topology.rules import Difference, DriftCause
 
 SERIAL: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{3,63}$"
 _OTHERS = re.compile(r"[^A-Za-z0-9._:-]")

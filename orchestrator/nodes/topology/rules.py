@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Gpu, Topology
 
 DISCOVERY_SECONDS_MAX = 300.0
@@ -49,42 +50,12 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Slots as the GPUs give them: slot i is `addresses[i]`; the first `half_slots` lie in the first NUMA half.
-
-    `half_slots` is None where the GPUs do not lie in two halves; `gpu_model` where it is unknown or not the same of all.
-    """
-
-    addresses: tuple[str, ...]
-    half_slots: int | None
-    gpu_model: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """What an operator declared of a node."""
 
     gpu_model: str
     slot_count: int
     half_slots: int
-
-
-def layout_of(topology: Topology) -> Layout | None:
-    """The slots that follow from a topology: by NUMA half, then by address. None if its GPUs are unknown."""
-    if topology.gpus is None:
-        return None
-    lower = _lower_half(topology)
-    gpus = sorted(topology.gpus, key=lambda gpu: (gpu.numa_node not in lower, gpu.address))
-    first = sum(gpu.numa_node in lower for gpu in gpus)
-    are_placed = all(gpu.numa_node is not None for gpu in gpus) and 0 < first < len(gpus)
-    if not are_placed:
-        gpus = sorted(gpus, key=lambda gpu: gpu.address)
-    models = {gpu.model for gpu in gpus}
-    return Layout(
-        addresses=tuple(gpu.address for gpu in gpus),
-        half_slots=first if are_placed else None,
-        gpu_model=models.pop() if len(models) == 1 else None,
-    )
 
 
 def misfit(topology: Topology, slot_count: int) -> str | None:
@@ -178,12 +149,6 @@ def _of_ports(approved: Topology, found: Topology, every: tuple[int, ...]) -> It
 def _of_memory(approved: int | None, found: int | None, every: tuple[int, ...]) -> Iterator[Difference]:
     if approved is not None and found is not None and found < approved * MEMORY_SHARE_MIN:
         yield Difference(DriftCause.MEMORY_MISSING, "memory", str(approved), str(found), every)
-
-
-def _lower_half(topology: Topology) -> set[int | None]:
-    """The NUMA nodes of the first half: those with processors, the lower half of their numbers."""
-    numbers = sorted(node.number for node in topology.numa_nodes or () if node.processors)
-    return set(numbers[: (len(numbers) + 1) // 2])
 
 
 def _is_same(gpu: Gpu, other: Gpu) -> bool | None:
