@@ -156,6 +156,7 @@ class FailureCode(StrEnum):
     IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
+    HUGE_PAGES_SHORT = "huge_pages_short"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
     GUEST_MARKER_MISSING = "guest_marker_missing"

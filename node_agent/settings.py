@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from node_agent.drivers.libvirt.placement import parse_processors
 from node_agent.protocol import WAIT_SECONDS_MAX
 from node_agent.wire.networks import TENANT_NETWORK_FEATURE
+
+
+def _processors(text: str) -> str:
+    parse_processors(text)
+    return text
 
 
 class Settings(BaseSettings):
@@ -117,6 +123,21 @@ class Settings(BaseSettings):
         64_500, ge=1000, le=2**31 - 1024,
         description="driver libvirt: QEMU of a guest runs as this user plus the guest's first slot",
     )  # fmt: skip
+
+    libvirt_slots: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="driver libvirt: slots of a host without GPUs, to pin guests by; 0: none is pinned there",
+    )
+    libvirt_reserved_processors: Annotated[str, AfterValidator(_processors)] | None = Field(
+        None,
+        description="driver libvirt: processors of the host (`0-1,64-65`) that guests do not use; default: the first core "
+        "of each NUMA node where guests are pinned",
+    )
+    libvirt_huge_page_kib: Literal[0, 2048, 1_048_576] = Field(
+        0, description="driver libvirt: size of the huge pages that guests' memory is made of; 0: ordinary pages"
+    )
 
     libvirt_network: Literal["user", "bridge"] = Field(
         "user",

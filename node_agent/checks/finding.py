@@ -38,6 +38,11 @@ class Code(StrEnum):
     IOMMU_OFF = "iommu_off"
     IOMMU_UNNEEDED = "iommu_unneeded"
     HUGE_PAGES_RESERVED = "huge_pages_reserved"
+    HUGE_PAGES_ABSENT = "huge_pages_absent"
+    HUGE_PAGES_TOO_FEW = "huge_pages_too_few"
+    HUGETLBFS_ABSENT = "hugetlbfs_absent"
+    SLOTS_UNKNOWN = "slots_unknown"
+    PROCESSORS_TOO_FEW = "processors_too_few"
     OVMF_ABSENT = "ovmf_absent"
     NETWORK_PROGRAM_MISSING = "network_program_missing"
     FORWARDING_OFF = "forwarding_off"
@@ -47,9 +52,15 @@ class Code(StrEnum):
 _WARNINGS = {
     Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
-    Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED,
+    Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
 }  # fmt: skip
-_INFORMATION = {Code.KVM_RUNS_NO_GUEST, Code.KVM_ABSENT, Code.IOMMU_UNNEEDED, Code.HUGE_PAGES_RESERVED}
+_INFORMATION = {
+    Code.KVM_RUNS_NO_GUEST,
+    Code.KVM_ABSENT,
+    Code.IOMMU_UNNEEDED,
+    Code.HUGE_PAGES_RESERVED,
+    Code.SLOTS_UNKNOWN,
+}
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 
 

@@ -14,10 +14,11 @@ from node_agent.checks.firmware import check_ovmf
 from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.iommu import check_iommu
 from node_agent.checks.kvm_device import check_qemu_users
-from node_agent.checks.memory import check_huge_pages
 from node_agent.checks.networks import check_tenant_networks
+from node_agent.checks.resources import check_resources, wanted_by
 from node_agent.checks.storage import check_direct_io
 from node_agent.discovery.reading import Gaps, Tree
+from node_agent.drivers.libvirt.placing import PlacementSettings
 from node_agent.protocol import SLOT_INDEX_MAX
 from node_agent.settings import Settings
 
@@ -36,27 +37,34 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
     libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
     networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"))
-    return [*storage, *probes, libvirt, *check_system(Path("/"), first, lambda: kvm.code is None), *networks]
+    system = check_system(Path("/"), first, lambda: kvm.code is None, wanted_by(environment))
+    return [*storage, *probes, libvirt, *system, *networks]
 
 
 def check_start(
-    state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user"
-) -> list[Finding]:
+    state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user",
+    wanted: PlacementSettings | None = None,
+) -> list[Finding]:  # fmt: skip
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
     libvirtd and the accelerator are left to the start of the driver.
     """
     storage = [check_direct_io(state_dir), *_guest_directory(guest_dir)]
-    return [*storage, *check_system(root, user_id_first, kvm_boots), *_networks(root, network)]
+    return [*storage, *check_system(root, user_id_first, kvm_boots, wanted), *_networks(root, network)]
 
 
-def check_system(root: Path, user_id_first: int, boots: Callable[[], bool]) -> list[Finding]:
-    """The checks of the files below `root` and of the users of QEMU. `boots`: whether KVM runs a guest."""
+def check_system(
+    root: Path, user_id_first: int, boots: Callable[[], bool], wanted: PlacementSettings | None = None
+) -> list[Finding]:
+    """The checks of the files below `root` and of the users of QEMU. `boots`: whether KVM runs a guest.
+
+    `wanted`: what guests are given; without it the default of the settings.
+    """
     tree = Tree(root, Gaps())
     # The first and the last of the users: between them nothing differs but what an administrator made so.
     users = check_qemu_users(tree, root, (user_id_first, user_id_first + SLOT_INDEX_MAX), boots)
-    others = [check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree), check_huge_pages(tree)]
-    return [*users, *others, check_ovmf(root)]
+    others = [check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree)]
+    return [*users, *others, *check_resources(root, wanted or wanted_by({})), check_ovmf(root)]
 
 
 def _networks(root: Path, network: str) -> list[Finding]:

@@ -26,6 +26,11 @@ class Pool:
 
 def check_huge_pages(tree: Tree) -> Finding:
     """Report the pools of the host."""
+    return judge_huge_pages(read_pools(tree))
+
+
+def read_pools(tree: Tree) -> list[Pool]:
+    """The pools that the kernel has."""
     pools = []
     for name in tree.names(DIRECTORY) or ():
         size = _SIZE.match(name)
@@ -34,7 +39,7 @@ def check_huge_pages(tree: Tree) -> Finding:
         )
         if size and reserved is not None and free is not None:
             pools.append(Pool(int(size[1]), reserved, free))
-    return judge_huge_pages(pools)
+    return pools
 
 
 def judge_huge_pages(pools: Sequence[Pool]) -> Finding:

@@ -9,6 +9,7 @@ import structlog
 
 from node_agent.checks.finding import Finding, Severity
 from node_agent.checks.host import check_start
+from node_agent.drivers.choice import placement_settings
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
 
@@ -24,7 +25,7 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
         return
     findings = await asyncio.to_thread(
         check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root,
-        settings.libvirt_network,
+        settings.libvirt_network, placement_settings(settings),
     )  # fmt: skip
     for finding in findings:
         _log(finding)

@@ -6,6 +6,8 @@ from ipaddress import IPv4Address
 
 from node_agent.drivers.contract import Driver
 from node_agent.drivers.images import ImageBounds
+from node_agent.drivers.libvirt.placement import parse_processors
+from node_agent.drivers.libvirt.placing import PlacementSettings
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.sandbox.driver import SandboxDriver
 from node_agent.drivers.sandbox.provisioning import SandboxLimits
@@ -36,6 +38,18 @@ def choose_driver(settings: Settings) -> Driver:
     return SandboxDriver(settings.agent_state_dir / "sandbox", settings.agent_advertised_host, limits)
 
 
+def placement_settings(settings: Settings) -> PlacementSettings:
+    """What the settings say of processors and memory of guests."""
+    reserved = settings.libvirt_reserved_processors
+    return PlacementSettings(
+        processors=settings.guest_processors,
+        memory_bytes=settings.guest_memory_bytes,
+        slots=settings.libvirt_slots,
+        reserved=None if reserved is None else parse_processors(reserved),
+        huge_page_kib=settings.libvirt_huge_page_kib,
+    )
+
+
 def _image_bounds(settings: Settings) -> ImageBounds:
     return ImageBounds(
         settings.agent_image_bytes_max, settings.agent_image_cache_max, settings.agent_image_cache_bytes_max
@@ -58,6 +72,8 @@ def _libvirt(settings: Settings) -> Driver:
         raise CannotStart(
             f"the driver libvirt needs an IPv4 address of this node as BERTH_AGENT_ADVERTISED_HOST: {error}"
         ) from error
+    if settings.libvirt_huge_page_kib and settings.guest_memory_bytes % (settings.libvirt_huge_page_kib * 1024):
+        raise CannotStart("BERTH_GUEST_MEMORY_BYTES is no multiple of BERTH_LIBVIRT_HUGE_PAGE_KIB")
     limits = LibvirtLimits(
         host=settings.agent_advertised_host,
         ssh_port_first=settings.agent_ssh_port_first,
@@ -69,6 +85,7 @@ def _libvirt(settings: Settings) -> Driver:
         processors=settings.guest_processors,
         disk_bytes=settings.guest_disk_bytes,
         user_id_first=settings.guest_user_id_first,
+        placement=placement_settings(settings),
     )
     if settings.libvirt_network == "bridge" and host.is_loopback:
         raise CannotStart(

@@ -20,6 +20,7 @@ class Code(StrEnum):
     IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
+    HUGE_PAGES_SHORT = "huge_pages_short"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
     GUEST_MARKER_MISSING = "guest_marker_missing"
@@ -112,6 +113,14 @@ _ALL = (
         "Cordon the node, run the host bootstrap on it, reboot it, and uncordon it.",
         _FAILED,
         switch="vfio",
+    ),
+    Failure(
+        Code.HUGE_PAGES_SHORT,
+        "The node has fewer free huge pages than the guest's memory needs.",
+        Acts.OPERATOR,
+        "Reserve more huge pages on the node, at its next boot if memory is fragmented; the detail says where and how many.",
+        _FAILED,
+        switch="huge_pages",
     ),
     Failure(
         Code.GUEST_DEFINITION_FAILED,

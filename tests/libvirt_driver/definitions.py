@@ -26,4 +26,9 @@ def guest(directory: Path = Path("/guests/allocations"), **changes: Any) -> tupl
 
 def defined(accelerator: Literal["kvm", "qemu"] = "qemu", ovmf: Ovmf | None = None, **changes: Any) -> ET.Element:
     """The domain of a guest."""
-    return ET.fromstring(domain_xml(*guest(**changes), accelerator, 64_502, "192.0.2.7", ovmf))
+    return ET.fromstring(defined_xml(accelerator, ovmf, **changes))
+
+
+def defined_xml(accelerator: Literal["kvm", "qemu"] = "qemu", ovmf: Ovmf | None = None, **changes: Any) -> str:
+    """The same as text."""
+    return domain_xml(*guest(**changes), accelerator, 64_502, "192.0.2.7", ovmf)

@@ -9,16 +9,7 @@ import pytest
 
 from node_agent.drivers.choice import choose_driver
 from node_agent.problems import CannotStart
-from node_agent.settings import Settings
-
-
-def settings(directory: Path, **changes: object) -> Settings:
-    """An agent with the driver libvirt."""
-    values = {
-        "api_url": "https://unused", "root_keys_file": directory / "unused", "agent_state_dir": directory / "agent",
-        "agent_driver": "libvirt", **changes,
-    }  # fmt: skip
-    return Settings.model_validate(values)
+from tests.libvirt_driver.choosing import settings
 
 
 def test_a_directory_for_guests_is_demanded(tmp_path: Path) -> None:

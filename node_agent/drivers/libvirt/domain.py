@@ -15,6 +15,7 @@ from uuid import UUID
 from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.network.names import tap_name
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
+from node_agent.drivers.libvirt.resources import add_cells, add_memory, add_processors
 
 NAMESPACE = "urn:berth:allocation:1"
 CHANNEL = "berth.ready"
@@ -67,9 +68,9 @@ def domain_xml(
         "directory": str(directory.path.parent),
     }  # fmt: skip
     ET.SubElement(ET.SubElement(domain, "metadata"), f"{{{NAMESPACE}}}allocation", owner)
-    ET.SubElement(domain, "memory", unit="bytes").text = str(record.memory_bytes)
-    ET.SubElement(domain, "vcpu", placement="static").text = str(record.processors)
-    _machine(domain, accelerator, directory, ovmf)
+    add_memory(domain, record)
+    add_processors(domain, record)
+    add_cells(_machine(domain, accelerator, directory, ovmf), record.placement)
     label = ET.SubElement(domain, "seclabel", type="static", model="dac", relabel="yes")
     ET.SubElement(label, "label").text = f"+{user_id}:+{user_id}"
     devices = ET.SubElement(domain, "devices")
@@ -111,7 +112,8 @@ def secret_xml(allocation_id: UUID) -> str:
     return ET.tostring(secret, encoding="unicode")
 
 
-def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ovmf: Ovmf | None) -> None:
+def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ovmf: Ovmf | None) -> ET.Element:
+    """Everything of the machine but its devices; returns the element of its processors."""
     system = ET.SubElement(domain, "os")
     ET.SubElement(system, "type", arch="x86_64", machine="q35").text = "hvm"
     if ovmf is not None:
@@ -123,7 +125,7 @@ def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ov
     ET.SubElement(features, "apic")
     ET.SubElement(features, "vmport", state="off")  # VMware's port, and the mouse behind it
     if accelerator == "kvm":
-        ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
+        cpu = ET.SubElement(domain, "cpu", mode="host-passthrough", migratable="off")
     else:
         cache = ET.SubElement(ET.SubElement(features, "tcg"), "tb-cache", unit="MiB")
         cache.text = str(TRANSLATION_CACHE_MIB)
@@ -133,6 +135,7 @@ def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ov
     # A guest that crashes is off, for the agent to see; libvirt starts none by itself.
     for event, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         ET.SubElement(domain, event).text = action
+    return cpu
 
 
 def _disks(devices: ET.Element, directory: GuestDirectory, record: GuestRecord) -> None:

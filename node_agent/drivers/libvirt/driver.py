@@ -34,9 +34,11 @@ from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.libvirt.disks import end_strays
+from node_agent.drivers.libvirt.host_slots import SLOTS_FILE, remembered_gpus
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
+from node_agent.drivers.libvirt.placing import Placing
 from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
@@ -74,8 +76,10 @@ class LibvirtDriver:
         self._leases = Leases(leases, limits.lease_seconds)
         self._images = ImageCache(images, limits.images)
         self._node = Node(
-            limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases
+            limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases,
+            Placing(limits.placement),
         )  # fmt: skip
+        self._slots_file = directory / SLOTS_FILE
         if policy is not None:
             self._node.networks = TenantNetworks(policy, self._node.guests_in_networks)
         self._under_way = UnderWay()
@@ -90,6 +94,11 @@ class LibvirtDriver:
             await self._hypervisor.owners()
         except OSError as error:
             raise CannotStart(f"libvirt cannot be reached: {error}; is libvirtd started?") from error
+        try:
+            known = await in_thread(partial(remembered_gpus, self._slots_file, self._node.limits.placement.root))
+        except OSError as error:
+            raise CannotStart(f"the GPUs of the slots: {error}") from error
+        self._node.placing.look(known)
         self._node.accelerator = "kvm" if await in_thread(kvm_boots) else "qemu"
         log.info("hypervisor", accelerator=self._node.accelerator)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,11 @@ from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
+from node_agent.drivers.libvirt.huge_pages import HugePagesShort
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Guest
+from node_agent.drivers.libvirt.placing import PlacementSettings, Placing
 from node_agent.drivers.libvirt.ports import free_port
 from node_agent.drivers.libvirt.readiness import await_message, await_port, await_ssh
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
@@ -51,6 +54,7 @@ class LibvirtLimits:
     processors: int
     disk_bytes: int
     user_id_first: int
+    placement: PlacementSettings
 
 
 @dataclass
@@ -64,6 +68,7 @@ class Node:
     hypervisor: Hypervisor
     remove: Callable[[UUID], Awaitable[None]]
     tend: Callable[[], Awaitable[list[int]]]
+    placing: Placing
     accelerator: Literal["kvm", "qemu"] = "qemu"
     networks: TenantNetworks | None = None
     """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
@@ -87,15 +92,18 @@ class Node:
 
     def guests_in_networks(self) -> list[Guest]:
         """Every guest whose record names a tenant network, with its stage. Raises OSError."""
-        records = [directory.load() for directory in self.directories()]
         return [
             Guest(one.allocation_id, one.network, _STAGES.get(one.state, "there"))
-            for one in records
-            if one is not None and one.network is not None
+            for one in self.records()
+            if one.network is not None
         ]
 
+    def records(self) -> list[GuestRecord]:
+        """The record of every guest that has one. Raises OSError."""
+        return [record for directory in self.directories() if (record := directory.load()) is not None]
+
     def _ports(self) -> set[int | None]:
-        records = [record for directory in self.directories() if (record := directory.load()) is not None]
+        records = self.records()
         return {*(record.port for record in records), *(record.check_port for record in records)}
 
 
@@ -143,9 +151,13 @@ class Boot:
             user_id = node.limits.user_id_first + min(record.slots)
             ovmf = self._ovmf(record)
             xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host, ovmf)
-            await node.hypervisor.define(allocation_id, xml)
-            await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
+            async with node.placing.lock if record.huge_page_kib else nullcontext():
+                node.placing.require_memory(record)
+                await node.hypervisor.define(allocation_id, xml)
+                await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
             self._has_started = True
+        except HugePagesShort as error:
+            raise self._failure(FailureCode.HUGE_PAGES_SHORT, "the guest's memory", error) from error
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
         return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
@@ -369,13 +381,17 @@ class Provisioning:
         order, limits, image = self._order, self._node.limits, self._order.parameters.image
         slots = order.parameters.slots
         port, check_port = self._ports(image)
+        try:
+            placed = self._node.placing.place(slots, self._node.records())
+        except OSError as error:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
         return GuestRecord(
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
             port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
             login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
-            readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network,
+            readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network, **placed,
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

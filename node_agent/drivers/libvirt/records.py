@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import Field
+
+from node_agent.drivers.libvirt.placement import GuestPlacement
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
 from node_agent.wire.images import BootFirmware, Readiness
 from node_agent.wire.networks import NetworkOrder
@@ -38,6 +41,12 @@ class GuestRecord(AllocationRecord):
     """The host's port that leads to `readiness_port`, from this host alone."""
     network: NetworkOrder | None = None
     """Its tenant network; None: QEMU's user network, which reaches nothing."""
+    placement: GuestPlacement | None = None
+    """Processors and NUMA nodes of the host; None: it is not pinned."""
+    shared_processors: list[int] = Field(default_factory=list)
+    """Of a guest that is not pinned: the processors that it may use; empty: all."""
+    huge_page_kib: int = 0
+    """Size of the host's pages that its memory is made of; 0: ordinary ones."""
 
 
 class GuestDirectory(RecordDirectory[GuestRecord]):

@@ -1,0 +1,73 @@
+"""Where the guests of this host run: decided once at the agent's start, and recorded with each guest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from node_agent.drivers.libvirt.host_slots import HostSlots, SlotGpus, read_host_slots
+from node_agent.drivers.libvirt.huge_pages import require_pages
+from node_agent.drivers.libvirt.placement import Pinning, conflict, pin
+from node_agent.drivers.libvirt.records import GuestRecord
+
+log = structlog.get_logger("node_agent.libvirt")
+
+
+@dataclass(frozen=True)
+class PlacementSettings:
+    """What an operator sets; see the settings of the same names. Bytes and KiB."""
+
+    processors: int
+    memory_bytes: int
+    slots: int = 0
+    reserved: tuple[int, ...] | None = None
+    huge_page_kib: int = 0
+    root: Path = Path("/")
+
+
+@dataclass
+class Placing:
+    """The division of one host's processors between its slots. `lock`: from counting free pages until a guest has them."""
+
+    settings: PlacementSettings
+    pinning: Pinning = field(default_factory=lambda: Pinning(None, "the host was not looked at"))
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def look(self, known: SlotGpus) -> None:
+        """Find out what each slot gets. `known`: the GPUs by slot."""
+        host = read_host_slots(self.settings.root, self.settings.slots, known)
+        self.pinning = pinning_of(self.settings, host)
+        log.info("guests_pinned", pinned=self.pinning.blocks is not None, why=self.pinning.why or None)
+
+    def place(self, slots: list[int], others: Iterable[GuestRecord]) -> dict[str, Any]:
+        """The members of a new guest's record that say where it runs. `others`: the guests that are there.
+
+        Raises OSError if one of them has a processor of these slots, or for a slot that the host has not.
+        """
+        try:
+            placement = self.pinning.place(slots, self.settings.memory_bytes)
+        except LookupError as error:
+            raise OSError(str(error.args[0])) from error
+        if placement is not None:
+            held = {str(one.allocation_id): one.placement for one in others if one.placement is not None}
+            if (why := conflict(placement, held)) is not None:
+                raise OSError(f"{why}; release that allocation, or set back what was changed")
+        shared = list(self.pinning.shared) if placement is None else []
+        return {
+            "placement": placement, "shared_processors": shared, "huge_page_kib": self.settings.huge_page_kib,
+        }  # fmt: skip
+
+    def require_memory(self, record: GuestRecord) -> None:
+        """Raise HugePagesShort unless the host has the huge pages of this guest free."""
+        if record.huge_page_kib:
+            require_pages(self.settings.root, record.huge_page_kib, record.memory_bytes, record.placement)
+
+
+def pinning_of(settings: PlacementSettings, host: HostSlots) -> Pinning:
+    """What each slot of the host gets under these settings."""
+    return pin(host.cores, host.slot_nodes, settings.processors, settings.reserved)

@@ -1,0 +1,1 @@
+"""Tests of processors, NUMA nodes and huge pages of guests."""
