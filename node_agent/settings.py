@@ -139,6 +139,16 @@ class Settings(BaseSettings):
         0, description="driver libvirt: size of the huge pages that guests' memory is made of; 0: ordinary pages"
     )
 
+    libvirt_gpus: Literal["none", "vfio"] = Field(
+        "none",
+        description="driver libvirt: `vfio`: a guest gets the GPUs of its slots, bound to vfio-pci; `none`: it gets none",
+    )
+    libvirt_gpus_after: Literal["host", "vfio"] = Field(
+        "host",
+        description="driver libvirt: where GPUs are between guests: with the `host`'s driver, which health probes need, or "
+        "left on `vfio`-pci",
+    )
+
     libvirt_network: Literal["user", "bridge"] = Field(
         "user",
         description="driver libvirt: `user`: each guest alone; `bridge`: guests of a tenant reach each other on this node",

@@ -43,6 +43,17 @@ class Code(StrEnum):
     HUGETLBFS_ABSENT = "hugetlbfs_absent"
     SLOTS_UNKNOWN = "slots_unknown"
     PROCESSORS_TOO_FEW = "processors_too_few"
+    VFIO_DEVICE_MISSING = "vfio_device_missing"
+    VFIO_DEVICE_SILENT = "vfio_device_silent"
+    VFIO_IOMMU_OFF = "vfio_iommu_off"
+    VFIO_MODULE_MISSING = "vfio_module_missing"
+    VFIO_GROUP_SHARED = "vfio_group_shared"
+    VFIO_DRIVER_HOLDS = "vfio_driver_holds"
+    VFIO_DEVICE_IN_USE = "vfio_device_in_use"
+    VFIO_RESET_MISSING = "vfio_reset_missing"
+    VFIO_SYSFS_CLOSED = "vfio_sysfs_closed"
+    VFIO_NODE_CLOSED = "vfio_node_closed"
+    FABRIC_UNMANAGED = "fabric_unmanaged"
     OVMF_ABSENT = "ovmf_absent"
     NETWORK_PROGRAM_MISSING = "network_program_missing"
     FORWARDING_OFF = "forwarding_off"
@@ -53,6 +64,7 @@ _WARNINGS = {
     Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
     Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
+    Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
 }  # fmt: skip
 _INFORMATION = {
     Code.KVM_RUNS_NO_GUEST,

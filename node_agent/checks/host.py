@@ -17,6 +17,7 @@ from node_agent.checks.kvm_device import check_qemu_users
 from node_agent.checks.networks import check_tenant_networks
 from node_agent.checks.resources import check_resources, wanted_by
 from node_agent.checks.storage import check_direct_io
+from node_agent.checks.vfio import check_vfio
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.drivers.libvirt.placing import PlacementSettings
 from node_agent.protocol import SLOT_INDEX_MAX
@@ -37,20 +38,26 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
     libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
     networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"))
+    gpus = _gpus(Path("/"), environment.get("BERTH_LIBVIRT_GPUS", "none"))
     system = check_system(Path("/"), first, lambda: kvm.code is None, wanted_by(environment))
-    return [*storage, *probes, libvirt, *system, *networks]
+    return [*storage, *probes, libvirt, *system, *networks, *gpus]
 
 
 def check_start(
     state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user",
-    wanted: PlacementSettings | None = None,
+    wanted: PlacementSettings | None = None, gpus: str = "none",
 ) -> list[Finding]:  # fmt: skip
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
     libvirtd and the accelerator are left to the start of the driver.
     """
     storage = [check_direct_io(state_dir), *_guest_directory(guest_dir)]
-    return [*storage, *check_system(root, user_id_first, kvm_boots, wanted), *_networks(root, network)]
+    return [
+        *storage,
+        *check_system(root, user_id_first, kvm_boots, wanted),
+        *_networks(root, network),
+        *_gpus(root, gpus),
+    ]
 
 
 def check_system(
@@ -69,6 +76,10 @@ def check_system(
 
 def _networks(root: Path, network: str) -> list[Finding]:
     return check_tenant_networks(Tree(root, Gaps())) if network == "bridge" else []
+
+
+def _gpus(root: Path, gpus: str) -> list[Finding]:
+    return check_vfio(root) if gpus == "vfio" else []
 
 
 def report_host() -> int:

@@ -64,6 +64,7 @@ def _libvirt(settings: Settings) -> Driver:
         from node_agent.drivers.libvirt.driver import LibvirtDriver
         from node_agent.drivers.libvirt.network.rules import Policy
         from node_agent.drivers.libvirt.provisioning import LibvirtLimits
+        from node_agent.drivers.libvirt.starting import GpuSettings
     except ImportError as error:
         raise CannotStart(f"the driver libvirt needs the packages of requirements-libvirt.lock: {error}") from error
     try:
@@ -93,4 +94,5 @@ def _libvirt(settings: Settings) -> Driver:
         )
     policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress)
     in_networks = settings.libvirt_network == "bridge"
-    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None)
+    gpus = GpuSettings(settings.libvirt_gpus_after == "host") if settings.libvirt_gpus == "vfio" else None
+    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus)

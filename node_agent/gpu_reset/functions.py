@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -108,6 +108,11 @@ def _users(tree: Tree, directory: str) -> int | None:
     group = tree.link_name(f"{directory}/iommu_group")
     files = {f"/dev/vfio/{group}"} if group is not None else set()
     files |= {f"/dev/vfio/devices/{name}" for name in tree.names(f"{directory}/vfio-dev") or ()}
+    return open_files_of_processes(tree, files)
+
+
+def open_files_of_processes(tree: Tree, files: Collection[str]) -> int | None:
+    """How many processes have one of these files open; None if the open files of some process cannot be read."""
     found = 0
     try:
         for process in (tree.root / "proc").iterdir():

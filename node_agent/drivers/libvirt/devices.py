@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -74,6 +74,9 @@ def _name(device: ET.Element, number: int) -> str:
         return f"channel {place['name']}"
     if device.tag == "controller":
         return f"controller {device.attrib['type']} {device.attrib['index']}"
+    host = device.find("source/address")
+    if device.tag == "hostdev" and host is not None:
+        return f"gpu {_pci(host.attrib)}"
     if device.tag == "input":
         return f"input {device.attrib['type']} {device.attrib['bus']}"
     return f"{device.tag} {number}"
@@ -84,6 +87,8 @@ def _model(device: ET.Element) -> str | None:
     target = device.find("target")
     if device.tag == "serial" and target is not None:
         return target.find("model").attrib["name"]  # type: ignore[union-attr]  # AttributeError is handled
+    if device.tag == "hostdev" and device.find("driver") is not None:
+        return device.find("driver").attrib["name"]  # type: ignore[union-attr]  # it was found
     if device.tag in ("disk", "channel") and target is not None:
         return target.get("bus") or target.get("type")
     return device.get("model") or (device.get("type") if device.tag != "controller" else None)
@@ -95,10 +100,14 @@ def _address(device: ET.Element) -> str | None:
         return None
     read = address.attrib
     if read.get("type") == "pci":
-        domain, bus, slot, function = (int(read[part], 16) for part in ("domain", "bus", "slot", "function"))
-        return f"pci {domain:04x}:{bus:02x}:{slot:02x}.{function}"
+        return f"pci {_pci(read)}"
     parts = [read[part] for part in ("controller", "bus", "port") if part in read]
     return f"{read.get('type')} {':'.join(parts)}".strip()
+
+
+def _pci(read: Mapping[str, str]) -> str:
+    domain, bus, slot, function = (int(read[part], 16) for part in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
 
 
 def _arguments(domain: ET.Element) -> Iterator[tuple[str, str]]:

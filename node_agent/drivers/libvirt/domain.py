@@ -1,7 +1,7 @@
 """The definition of a guest: libvirt's domain XML (libvirt.org/formatdomain.html), and the owner of a domain.
 
-A guest has a disk, a seed, a network card, a serial port, a channel for the ready message and a source of random numbers, and no
-other device. `docs/reference/fleet/guest-devices.md` says why of each.
+A guest has a disk, a seed, a network card, a serial port, a channel for the ready message, a source of random numbers and the
+GPUs of its slots, and no other device. `docs/reference/fleet/guest-devices.md` says why of each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 from node_agent.checks.firmware import Ovmf
 from node_agent.drivers.libvirt.network.names import tap_name
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
-from node_agent.drivers.libvirt.resources import add_cells, add_memory, add_processors
+from node_agent.drivers.libvirt.resources import add_cells, add_host_devices, add_memory, add_processors
 
 NAMESPACE = "urn:berth:allocation:1"
 CHANNEL = "berth.ready"
@@ -77,6 +77,7 @@ def domain_xml(
     ET.SubElement(devices, "emulator").text = EMULATOR
     _disks(devices, directory, record)
     _ports(devices, directory)
+    add_host_devices(devices, record.gpus)
     if record.network is None:
         _user_network(domain, record, host)
     else:

@@ -34,7 +34,7 @@ from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.libvirt.disks import end_strays
-from node_agent.drivers.libvirt.host_slots import SLOTS_FILE, remembered_gpus
+from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
@@ -42,7 +42,9 @@ from node_agent.drivers.libvirt.placing import Placing
 from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
+from node_agent.drivers.libvirt.starting import GpuSettings, look_at_host
 from node_agent.drivers.libvirt.verbs import Restart, rebuild_phases
+from node_agent.drivers.libvirt.vfio.taken import TakenDevices
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.removal import StillThere
 from node_agent.drivers.ssh import GREETING_SECONDS, greets
@@ -64,8 +66,12 @@ class LibvirtDriver:
     name = "libvirt"
     verbs = frozenset(Verb)
 
-    def __init__(self, directory: Path, uri: str, limits: LibvirtLimits, policy: Policy | None = None) -> None:
-        """Make the directories. `policy`: that of tenant networks; None: each guest is alone. Raises OSError."""
+    def __init__(
+        self, directory: Path, uri: str, limits: LibvirtLimits, policy: Policy | None = None,
+        gpus: GpuSettings | None = None,
+    ) -> None:  # fmt: skip
+        """Make the directories. `policy`: that of tenant networks; None: each guest is alone. `gpus`: of those that guests get;
+        None: they get none. Raises OSError."""
         allocations, images, leases = (directory / name for name in ("allocations", "images", "leases"))
         make_private_directory(leases)
         # QEMU's users open the files of their guest by name, and can list nothing.
@@ -77,9 +83,9 @@ class LibvirtDriver:
         self._images = ImageCache(images, limits.images)
         self._node = Node(
             limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases,
-            Placing(limits.placement),
+            Placing(limits.placement), TakenDevices(directory / "devices"),
         )  # fmt: skip
-        self._slots_file = directory / SLOTS_FILE
+        self._slots_file, self._gpus = directory / SLOTS_FILE, gpus
         if policy is not None:
             self._node.networks = TenantNetworks(policy, self._node.guests_in_networks)
         self._under_way = UnderWay()
@@ -95,10 +101,9 @@ class LibvirtDriver:
         except OSError as error:
             raise CannotStart(f"libvirt cannot be reached: {error}; is libvirtd started?") from error
         try:
-            known = await in_thread(partial(remembered_gpus, self._slots_file, self._node.limits.placement.root))
+            await in_thread(partial(look_at_host, self._node, self._slots_file, self._gpus))
         except OSError as error:
             raise CannotStart(f"the GPUs of the slots: {error}") from error
-        self._node.placing.look(known)
         self._node.accelerator = "kvm" if await in_thread(kvm_boots) else "qemu"
         log.info("hypervisor", accelerator=self._node.accelerator)
 
@@ -191,6 +196,7 @@ class LibvirtDriver:
         """What directories, leases, domains and processes say; a paused guest is down. Raises OSError without libvirt."""
         owners, paused = await self._hypervisor.owners(), await self._hypervisor.paused()
         domains = [Held(owner.allocation_id, owner.slots, owner.fence, GuestState.UNKNOWN) for owner in owners]
+        domains += [Held(one, (), None, GuestState.UNKNOWN) for one in self._node.taken.all()]
         return await in_thread(
             lambda: take_inventory(
                 self._node.directories(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
-from node_agent.drivers.libvirt.huge_pages import HugePagesShort
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Guest
@@ -29,6 +27,9 @@ from node_agent.drivers.libvirt.ports import free_port
 from node_agent.drivers.libvirt.readiness import await_message, await_port, await_ssh
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 from node_agent.drivers.libvirt.seed import Seed, write_seed
+from node_agent.drivers.libvirt.starting import given, require_gpus, start_guest
+from node_agent.drivers.libvirt.vfio.passing import PassedGpus
+from node_agent.drivers.libvirt.vfio.taken import TakenDevices
 from node_agent.drivers.ssh import NotReady, new_host_key
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
@@ -69,9 +70,12 @@ class Node:
     remove: Callable[[UUID], Awaitable[None]]
     tend: Callable[[], Awaitable[list[int]]]
     placing: Placing
+    taken: TakenDevices
     accelerator: Literal["kvm", "qemu"] = "qemu"
     networks: TenantNetworks | None = None
     """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
+    gpus: PassedGpus | None = None
+    """Of an agent with `BERTH_LIBVIRT_GPUS=vfio`."""
 
     def directory(self, allocation_id: UUID) -> GuestDirectory:
         """The directory of an allocation."""
@@ -121,6 +125,10 @@ class Boot:
         """From the definition to a guest whose SSH server was seen."""
         return [Phase("boot", self.boot), Phase("ready", self._ready), Phase("ssh_ready", self._ssh_ready)]
 
+    def gpus(self) -> list[str]:
+        """The GPUs of the host that the guest has, by PCI address."""
+        return self._record().gpus
+
     def connection(self) -> Connection:
         """Where the tenant logs in."""
         record = self._record()
@@ -151,13 +159,8 @@ class Boot:
             user_id = node.limits.user_id_first + min(record.slots)
             ovmf = self._ovmf(record)
             xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host, ovmf)
-            async with node.placing.lock if record.huge_page_kib else nullcontext():
-                node.placing.require_memory(record)
-                await node.hypervisor.define(allocation_id, xml)
-                await node.hypervisor.start(allocation_id, self._directory.key.read_bytes())
+            await start_guest(node, self._directory, record, xml)
             self._has_started = True
-        except HugePagesShort as error:
-            raise self._failure(FailureCode.HUGE_PAGES_SHORT, "the guest's memory", error) from error
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
         return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
@@ -276,7 +279,7 @@ class Provisioning:
             "driver": "libvirt",
             "accelerator": self._node.accelerator,
             "slots": self._order.parameters.slots,
-            "devices": [self._directory.device],
+            "devices": [self._directory.device, *self._boot.gpus()],
             **self._boot.devices.evidence(),
         }
         image_sha256 = self._order.parameters.image.sha256
@@ -295,6 +298,7 @@ class Provisioning:
         except OSError as error:
             raise DriverFailure(FailureCode.DRIVER_ERROR, f"what is there cannot be looked at: {error}") from error
         await self.take_lease()
+        await require_gpus(self._node, order.parameters.slots)
         return f"slots {listed(order.parameters.slots)} under fence {order.fence}"
 
     async def _image(self, progress: Progress) -> str:
@@ -381,17 +385,14 @@ class Provisioning:
         order, limits, image = self._order, self._node.limits, self._order.parameters.image
         slots = order.parameters.slots
         port, check_port = self._ports(image)
-        try:
-            placed = self._node.placing.place(slots, self._node.records())
-        except OSError as error:
-            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
         return GuestRecord(
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
             port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
             memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
             login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
-            readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network, **placed,
+            readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network,
+            **given(self._node, slots),
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

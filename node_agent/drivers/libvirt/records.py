@@ -47,6 +47,8 @@ class GuestRecord(AllocationRecord):
     """Of a guest that is not pinned: the processors that it may use; empty: all."""
     huge_page_kib: int = 0
     """Size of the host's pages that its memory is made of; 0: ordinary ones."""
+    gpus: list[str] = Field(default_factory=list)
+    """PCI addresses of the host's GPUs that it gets."""
 
 
 class GuestDirectory(RecordDirectory[GuestRecord]):

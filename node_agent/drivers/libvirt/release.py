@@ -27,7 +27,8 @@ class GuestRemoval(Removal):
 
     def __init__(self, node: Node, directory: GuestDirectory, grace_seconds: float) -> None:
         assert directory.allocation_id is not None
-        super().__init__(directory.allocation_id, node.leases, grace_seconds, directory.exists())
+        was_there = directory.exists() or node.taken.load(directory.allocation_id) is not None
+        super().__init__(directory.allocation_id, node.leases, grace_seconds, was_there)
         self._node = node
         self._directory = directory
 
@@ -83,6 +84,7 @@ class GuestRemoval(Removal):
         for file in _files(directory.path) - {directory.wiped_disk}:
             file.unlink(missing_ok=True)
         gone = await in_thread(partial(wipe_content, directory.path))
+        gpus = await self._give_back_gpus()
         if not self._wiped:
             proof = DeviceWipe(
                 device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
@@ -93,11 +95,22 @@ class GuestRemoval(Removal):
                     "uefi_variables_overwritten_bytes": variables.bytes, "wiped_before": was_wiped, "directory_empty": True,
                 },
             )  # fmt: skip
-            self._evidence["devices"] = [proof.model_dump(mode="json")] if self._was_there else []
+            proofs = [proof, *gpus] if self._was_there else []
+            self._evidence["devices"] = [one.model_dump(mode="json") for one in proofs]
         self._wiped = True
-        return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten"
+        return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten, {len(gpus)} GPUs reset"
+
+    async def _give_back_gpus(self) -> list[DeviceWipe]:
+        """The proof of each reset. Raises OSError."""
+        if self._node.gpus is not None:
+            return await self._node.gpus.give_back(self._allocation_id)
+        if self._node.taken.load(self._allocation_id) is not None:
+            raise OSError("GPUs of the host are taken, and this agent has BERTH_LIBVIRT_GPUS=none")
+        return []
 
     async def _remove(self) -> None:
+        # First what outlives the directory: as long as that is there, this allocation is found and removed again.
+        self._node.taken.forget(self._allocation_id)
         self._directory.remove_empty()
 
 

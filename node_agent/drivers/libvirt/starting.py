@@ -1,0 +1,88 @@
+"""What a guest gets of its host, and its start with it: GPUs bound, huge pages counted, then define and start."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from node_agent.drivers.contract import DriverFailure
+from node_agent.drivers.libvirt.host_slots import remembered_gpus
+from node_agent.drivers.libvirt.huge_pages import HugePagesShort
+from node_agent.drivers.libvirt.vfio.judging import HOST_DRIVERS, VfioNotReady
+from node_agent.drivers.libvirt.vfio.passing import PassedGpus
+from node_agent.problems import CannotStart
+from node_agent.protocol import FailureCode
+
+if TYPE_CHECKING:
+    from node_agent.drivers.libvirt.provisioning import Node
+    from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """Of an agent with `BERTH_LIBVIRT_GPUS=vfio`. `are_returned`: the host's driver gets GPUs back between guests.
+
+    `addresses`: the GPUs by slot, in place of those that are found; tests name stand-ins.
+    """
+
+    are_returned: bool = True
+    addresses: tuple[str, ...] = ()
+    host_drivers: frozenset[str] = HOST_DRIVERS
+
+
+def look_at_host(node: Node, slots_file: Path, gpus: GpuSettings | None) -> None:
+    """Find out what the slots of the host are, and which GPUs guests get. Raises CannotStart, OSError."""
+    if gpus is None and (held := list(node.taken.all())):
+        raise CannotStart(
+            f"{len(held)} guests of this node have GPUs; set BERTH_LIBVIRT_GPUS=vfio until they are released"
+        )
+    root = node.limits.placement.root
+    known = remembered_gpus(slots_file, root)
+    node.placing.look(known)
+    if gpus is not None:
+        addresses = gpus.addresses or tuple(one.address for one in known.gpus)
+        if not addresses:
+            raise CannotStart("BERTH_LIBVIRT_GPUS=vfio, and this host has no GPU")
+        node.gpus = PassedGpus(
+            node.taken, addresses, gpus.are_returned, root=root, host_drivers=gpus.host_drivers
+        )  # fmt: skip
+
+
+def given(node: Node, slots: list[int]) -> dict[str, Any]:
+    """The members of a new guest's record that say what it gets of this host. Raises DriverFailure."""
+    try:
+        placed = node.placing.place(slots, node.records())
+        return {**placed, "gpus": node.gpus.of_slots(slots) if node.gpus is not None else []}
+    except VfioNotReady as error:
+        raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
+    except OSError as error:
+        raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
+
+
+async def require_gpus(node: Node, slots: list[int]) -> None:
+    """Raise DriverFailure if the GPUs of these slots cannot be given to a guest now: before an image is fetched."""
+    if node.gpus is None:
+        return
+    try:
+        await node.gpus.require_ready(node.gpus.of_slots(slots))
+    except VfioNotReady as error:
+        raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
+
+
+async def start_guest(node: Node, directory: GuestDirectory, record: GuestRecord, xml: str) -> None:
+    """Start it with everything that its record names. Raises DriverFailure, OSError."""
+    try:
+        if record.gpus:
+            if node.gpus is None:
+                raise OSError("the guest has GPUs, and this agent has BERTH_LIBVIRT_GPUS=none")
+            await node.gpus.take(record.allocation_id, record.gpus)
+        async with node.placing.lock if record.huge_page_kib else nullcontext():
+            node.placing.require_memory(record)
+            await node.hypervisor.define(record.allocation_id, xml)
+            await node.hypervisor.start(record.allocation_id, directory.key.read_bytes())
+    except VfioNotReady as error:
+        raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
+    except HugePagesShort as error:
+        raise DriverFailure(FailureCode.HUGE_PAGES_SHORT, str(error)) from error

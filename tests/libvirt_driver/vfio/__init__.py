@@ -1,0 +1,1 @@
+"""Tests of GPUs of the host in guests."""
