@@ -98,7 +98,7 @@ class OnThisNode(LibvirtHarness):
 
 
 async def with_a_guest(directory: Path, gpus: tuple[str, ...]) -> dict[str, Any]:
-    """Provision until the guest runs, look at it, release."""
+    """Provision until the guest runs, inspect it, release."""
     node = Node(OnThisNode(directory / "guests", gpus), directory)
     said: dict[str, Any] = {}
     await node.driver.start()
