@@ -7,6 +7,7 @@ from uuid import UUID
 
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
+from orchestrator.nodes.states import ShownState
 from orchestrator.nodes.store import certificates as node_certificates
 from orchestrator.nodes.store import enrolment, nodes, pools, silence
 from orchestrator.nodes.store.certificates import Standing
@@ -30,7 +31,7 @@ async def find_node(database: Database, node: UUID | str) -> dict[str, Any]:
 
 
 async def list_nodes(
-    database: Database, *, state: str | None, region: str | None, after: UUID, limit: int
+    database: Database, *, state: ShownState | None, region: str | None, after: UUID, limit: int
 ) -> list[Node]:
     """Up to `limit` nodes after this id, without their slots."""
     async with database.reading() as reading:

@@ -32,7 +32,7 @@ from orchestrator.http.fields import (
 )
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
-from orchestrator.nodes.states import AttestationPolicy, NodeAttestation, NodeState, PolicySource, SlotState
+from orchestrator.nodes.states import AttestationPolicy, NodeAttestation, PolicySource, ShownState, SlotState
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
@@ -184,7 +184,9 @@ class ListedNode(BaseModel):
     shape: Shape
     slot_count: Count
     half_slots: Count
-    state: NodeState
+    state: ShownState = Field(
+        description="what operators gave it, or what keeps a registered or active node as a whole from serving"
+    )
     online: bool
     free_slots: Count
     cleanup_blocked_slots: Count
@@ -220,5 +222,5 @@ class Node(ListedNode):
 class NodeQuery(PageQuery):
     """Which nodes."""
 
-    state: NodeState | None = None
+    state: ShownState | None = None
     region: Printable | None = None

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from orchestrator.problems import InvalidState
 
 
 class NodeState(StrEnum):
-    """The state that operators give a node. Whether its agent responds is `online`, beside it."""
+    """The stored state, which operators give a node. Whether its agent responds is `online`, beside it."""
 
     REGISTERED = "registered"
     ACTIVE = "active"
     CORDONED = "cordoned"
     DRAINING = "draining"
+    RETIRED = "retired"
+
+
+class ShownState(StrEnum):
+    """The one word that API and CLI show: the stored state, or what keeps a registered or active node as a whole from serving.
+
+    Derived in one statement (store/shown_states.py), and never stored.
+    """
+
+    REGISTERED = "registered"
+    ENROLLING = "enrolling"
+    BURN_IN = "burn_in"
+    ACTIVE = "active"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    MAINTENANCE = "maintenance"
+    QUARANTINED = "quarantined"
     RETIRED = "retired"
 
 
@@ -77,6 +95,13 @@ _NEXT: dict[NodeChange, dict[NodeState, NodeState]] = {
     NodeChange.RETIRE: dict.fromkeys(_S, _S.RETIRED),
     NodeChange.DRAIN: {_S.ACTIVE: _S.DRAINING, _S.CORDONED: _S.DRAINING, _S.DRAINING: _S.DRAINING},
 }
+TRANSITIONS: Final[frozenset[tuple[NodeState, NodeState]]] = frozenset(
+    {
+        (_S.REGISTERED, _S.ACTIVE),  # the first enrolment
+        *((before, after) for steps in _NEXT.values() for before, after in steps.items() if before is not after),
+    }
+)
+"""The legal transitions; a trigger refuses all others (refuse_illegal_node_state)."""
 
 
 def state_after(change: NodeChange, state: NodeState) -> NodeState:

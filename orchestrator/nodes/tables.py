@@ -134,6 +134,7 @@ enrolment_tokens = Table(
     Column("expires_at", TIMESTAMPTZ, nullable=False),
     Column("used_at", TIMESTAMPTZ),
     UniqueConstraint("token_hash", name="enrolment_token_unique"),
+    Index("enrolment_tokens_open", "node_id", postgresql_where=text("used_at is null")),
 )
 
 node_certificates = Table(

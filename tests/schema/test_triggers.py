@@ -10,6 +10,8 @@ import psycopg
 import pytest
 
 from orchestrator.allocations.states import TRANSITIONS, AllocationState
+from orchestrator.nodes.states import TRANSITIONS as NODE_TRANSITIONS
+from orchestrator.nodes.states import NodeState
 from orchestrator.reservations.states import RESERVATION_TRANSITIONS, ReservationState
 from tests.schema.catalog import triggers
 from tests.support.rows import LATER, NOW, OTHER, SECOND, TENANT, Row, heed_triggers, ignore_triggers, insert, number
@@ -132,6 +134,16 @@ def test_reservations_begin_as_hold(schema: Session, state: str) -> None:
     with pytest.raises(psycopg.Error) as refused:
         insert(schema, "reservations", **RESERVATION_STATES[state])
     assert (refused.value.sqlstate, refused.value.diag.constraint_name) == ("BT001", "reservation_begins_as_hold")
+
+
+@exercises("node_transitions")
+@pytest.mark.parametrize(("before", "after"), product(NodeState, repeat=2))
+def test_nodes_take_legal_transitions_only(schema: Session, before: NodeState, after: NodeState) -> None:
+    put(schema, "pools")
+    put(schema, "nodes", state=before.value)
+    legal = before is after or (before, after) in NODE_TRANSITIONS
+    answer = refusal(schema, "update nodes set state = %(state)s", {"state": after.value})
+    assert answer == (None if legal else ("BT001", "node_transition_legal"))
 
 
 WAITS = (None, "node", "operator", "force_release")

@@ -45,6 +45,20 @@ class Policy(StrEnum):
     POOL = "pool"
 
 
+class State(StrEnum):
+    """What a node is shown as."""
+
+    REGISTERED = "registered"
+    ENROLLING = "enrolling"
+    ACTIVE = "active"
+    MAINTENANCE = "maintenance"
+    BURN_IN = "burn_in"
+    QUARANTINED = "quarantined"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    RETIRED = "retired"
+
+
 class Shape(StrEnum):
     """How a node is rented out."""
 
@@ -55,12 +69,13 @@ class Shape(StrEnum):
 @command(app, "list")
 def list_nodes(
     session: Session,
-    state: Annotated[str | None, typer.Option(help="registered, active, cordoned, draining or retired")] = None,
+    state: Annotated[State | None, typer.Option(help="only nodes that are shown so")] = None,
     region: Annotated[str | None, typer.Option(help="only this region")] = None,
 ) -> None:
     """List the nodes."""
     with session.client() as client:
-        show_list(session, client.iterate_nodes(state=state, region=region), COLUMNS)
+        found = client.iterate_nodes(state=None if state is None else state.value, region=region)
+        show_list(session, found, COLUMNS)
 
 
 @command(app, "show")

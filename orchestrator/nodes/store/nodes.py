@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import literal_column, select
+from sqlalchemy import literal_column, select, text
 
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.states import NodeState, ShownState
+from orchestrator.nodes.store.shown_states import NARROWED, SHOWN_STATE
 from orchestrator.nodes.tables import nodes
 from orchestrator.problems import AlreadyExists, NotFound
 
@@ -32,7 +33,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine of the fleet. `drained`: it is draining and no claim is open on it."""
+    """A machine of the fleet. `state`: a `ShownState`; `drained`: it is draining and no claim is open on it."""
 
     id: UUID
     name: str
@@ -65,6 +66,7 @@ class Node:
 
 
 _DERIVED = {
+    "state": SHOWN_STATE,
     "free_slots": "bit_count(free_mask::bit(64))::integer",
     "cleanup_blocked_slots": """
         (select coalesce(sum(upper(part) - lower(part)), 0)::integer from claims c cross join lateral unnest(c.units) part
@@ -81,7 +83,7 @@ _DERIVED = {
     "ek_sha256": "(select encode(t.ek_sha256, 'hex') from node_tpms t where t.node_id = nodes.id)",
     "attested_at": "(select t.attested_at from node_tpms t where t.node_id = nodes.id)",
     "drained": """
-        (state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null
+        (nodes.state = 'draining' and not exists (select from claims c where c.node_id = nodes.id and c.closed_at is null
                                             and c.owner_kind <> 'maintenance'))""",
 }
 _NODES = select(
@@ -189,11 +191,13 @@ async def read_node_by_name(reading: Reading, name: str) -> Node:
     return Node(**row._mapping)
 
 
-async def list_nodes(reading: Reading, *, state: str | None, region: str | None, after: UUID, limit: int) -> list[Node]:
+async def list_nodes(
+    reading: Reading, *, state: ShownState | None, region: str | None, after: UUID, limit: int
+) -> list[Node]:
     """Up to `limit` nodes in the order in which they were registered."""
     page = _NODES.where(nodes.c.id > after).order_by(nodes.c.id).limit(limit)
     if state is not None:
-        page = page.where(nodes.c.state == state)
+        page = page.where(text(NARROWED[state]), literal_column(SHOWN_STATE) == state.value)
     if region is not None:
         page = page.where(nodes.c.region == region)
     return [Node(**row._mapping) for row in await reading.execute(page)]

@@ -1,0 +1,1 @@
+"""The states of nodes: legal transitions, what is shown, drains."""
