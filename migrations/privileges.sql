@@ -58,6 +58,7 @@ begin
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('slot_quarantines',            'siu',   '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_burn_ins',               'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),
+            ('node_drains',                 'siud',  '',      '',      'su',    '',      '',      '',      's',     's'),
             ('node_gpu_resets',             'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('node_health',                 'su',    '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_health_reports',         's',     '',      '',      'sid',   '',      '',      '',      's',     's'),

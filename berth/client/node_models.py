@@ -22,8 +22,34 @@ class Slot(Answer):
     code: str | None = None
 
 
+class RemainingClaim(Answer):
+    """A claim on a draining node, of an allocation or a reservation."""
+
+    owner: str
+    tenant_id: UUID
+    state: str
+    starts_at: datetime
+    ends_at: datetime | None = None
+
+
+class NodeDrain(Answer):
+    """The drain of a node that is draining; `remaining`: what is still on it, at most 100."""
+
+    begun_at: datetime
+    begun_by: str
+    reason: str | None = None
+    deadline: datetime | None = None
+    at_deadline: str
+    overdue_at: datetime | None = None
+    drained_at: datetime | None = None
+    waits_for: str | None = None
+    waits_since: datetime | None = None
+    waits_until: datetime | None = None
+    remaining: list[RemainingClaim]
+
+
 class Node(Answer):
-    """A machine of the fleet. Lists leave `slots` out."""
+    """A machine of the fleet. Lists leave `slots` and `drain` out."""
 
     id: UUID
     name: str
@@ -53,6 +79,7 @@ class Node(Answer):
     ek_sha256: str | None = None
     attested_at: datetime | None = None
     drained: bool | None = None
+    drain: NodeDrain | None = None
     row_version: int
 
 

@@ -104,6 +104,8 @@ _MAINTENANCE: Mapping[str, Schema] = {
     "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT, "nodes": IDS,
 }  # fmt: skip
 
+_DRAIN: Mapping[str, Schema] = {"deadline": nullable(TIME), "at_deadline": TEXT, "reason": nullable(TEXT)}
+
 _OUTAGE: Mapping[str, Schema] = {
     "allocation_id": ID, "cause": TEXT, "since": TIME, "last_proof_of_life_at": TIME, "fence": FENCE,
 }  # fmt: skip
@@ -163,6 +165,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.ALLOCATION_MAINTENANCE_CANCELLED: EventKind(
         _T, "a maintenance window does not need the units of an allocation any more",
         {"allocation_id": ID, "window_id": ID, "starts_at": TIME, "ends_at": TIME, "reason": TEXT},
+    ),
+    EventType.ALLOCATION_NODE_DRAINING: EventKind(
+        _T, "operators empty the node of an allocation, until the deadline if there is one; at_deadline: stay or release",
+        {"allocation_id": ID, "node_id": ID, **_DRAIN},
+    ),
+    EventType.ALLOCATION_NODE_DRAIN_CANCELLED: EventKind(
+        _T, "operators do not empty the node of an allocation any more", {"allocation_id": ID, "node_id": ID}
     ),
     EventType.ALLOCATION_VERB_REQUESTED: EventKind(
         _T, "a reboot, stop, start or rebuild of an active allocation was requested",
@@ -265,7 +274,14 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.NODE_OFFLINE: EventKind(_O, "a node is offline", {**_NODE, "last_seen_at": nullable(TIME)}),
     EventType.NODE_CORDONED: EventKind(_O, "a node was cordoned: nothing new is placed on it", _NODE_STATE),
     EventType.NODE_UNCORDONED: EventKind(_O, "a node was uncordoned", _NODE_STATE),
-    EventType.NODE_DRAINING: EventKind(_O, "a node is draining", _NODE_STATE),
+    EventType.NODE_DRAINING: EventKind(
+        _O, "a node is draining, or its drain got another deadline", _NODE_STATE,
+        {"deadline": TIME, "at_deadline": TEXT, "reason": TEXT},
+    ),
+    EventType.NODE_DRAINED: EventKind(_O, "no claim is left on a draining node", {**_NODE, "begun_at": TIME}),
+    EventType.NODE_DRAIN_OVERDUE: EventKind(
+        _O, "the deadline of a drain is over, and claims are left on the node", {**_NODE, **_DRAIN, "claims": WHOLE}
+    ),
     EventType.NODE_RETIRED: EventKind(_O, "a node was retired", {**_NODE_STATE, "reason": TEXT}),
     EventType.NODE_CERTIFICATES_REVOKED: EventKind(
         _O, "the certificates of a node were revoked", {"node_id": ID, "reason": TEXT, "certificates": WHOLE}

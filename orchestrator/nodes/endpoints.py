@@ -20,9 +20,12 @@ from orchestrator.nodes import queries as nodes
 from orchestrator.nodes.attestation.evidence import fingerprint_of_certificate
 from orchestrator.nodes.commands.attestation import set_attestation
 from orchestrator.nodes.commands.certificates import revoke_node_certificates
+from orchestrator.nodes.commands.drains import drain_node, uncordon_node
 from orchestrator.nodes.commands.enrolment import create_enrolment_token
-from orchestrator.nodes.commands.nodes import cordon_node, create_node, drain_node, retire_node, uncordon_node
+from orchestrator.nodes.commands.nodes import cordon_node, create_node, retire_node
 from orchestrator.nodes.commands.updates import update_node
+from orchestrator.nodes.drains.rules import AtDeadline, DrainOrder
+from orchestrator.nodes.drains.schemas import DrainNode
 from orchestrator.nodes.schemas import (
     ChangeNode,
     CreateEnrolmentToken,
@@ -36,8 +39,9 @@ from orchestrator.nodes.schemas import (
     SetAttestation,
 )
 from orchestrator.nodes.store.updates import NewAddress, NodeChanges
+from orchestrator.problems import RoleRequired
 from orchestrator.tenants.required_roles import requires
-from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
+from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT, OperatorRole
 
 IdOrName = Annotated[str, Path(pattern=NODE_PATTERN, description="id or name")]
 
@@ -135,9 +139,19 @@ async def uncordon(node_id: UUID, write: AdminWrite, body: Nothing | None = None
 
 @router.post("/{node_id}/drain", response_model=Node)
 @requires(tenant=NO_TENANT, operator=FLEET)
-async def drain(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
-    """Empty a node: nothing new is placed, what runs stays until it is released."""
-    return answer_response(await drain_node(write.context, write.operation(), write.actor, node_id))
+async def drain(node_id: UUID, write: AdminWrite, body: DrainNode | None = None) -> Response:
+    """Empty a node: nothing new is placed, reservations of a SKU are moved, tenants are notified; what runs stays.
+
+    At the deadline allocations are released only if the request says so, which the role `admin` may.
+    """
+    wanted = body or DrainNode()
+    if wanted.at_deadline is AtDeadline.RELEASE and write.caller.role != OperatorRole.ADMIN:
+        raise RoleRequired.of(write.caller.role, [OperatorRole.ADMIN])
+    order = DrainOrder(wanted.deadline, wanted.at_deadline, wanted.reason)
+    operation = write.operation(body)
+    return answer_response(
+        await drain_node(write.context, operation, write.actor, node_id, order, write.parts.catalogue)
+    )
 
 
 @router.post("/{node_id}/retire", response_model=Node)

@@ -32,6 +32,7 @@ from orchestrator.http.fields import (
 )
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
+from orchestrator.nodes.drains.schemas import NodeDrain
 from orchestrator.nodes.states import AttestationPolicy, NodeAttestation, PolicySource, ShownState, SlotState
 
 FAULTS_MAX = 32
@@ -214,9 +215,10 @@ class ListedNode(BaseModel):
 
 
 class Node(ListedNode):
-    """A node with its slots."""
+    """A node with its slots, and its drain while it is draining."""
 
     slots: list[Slot]
+    drain: NodeDrain | None = Field(description="null: it is not draining, or an earlier version of Berth drained it")
 
 
 class NodeQuery(PageQuery):

@@ -84,6 +84,9 @@ with waiting as (
     select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
     where waits_until is not null
     union all
+    select 'drain of node ' || d.node_id, 'open', d.waits_for, d.waits_until
+    from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining' where d.waits_until is not null
+    union all
     select 'burn-in ' || id, 'open', waits_for, waits_until from node_burn_ins where ended_at is null
     union all
     select 'console ' || id, 'open', waits_for, waits_until from console_sessions where ended_at is null

@@ -53,6 +53,8 @@ CROSS_FIELD_RULES = (
     "only one of ek_sha256, ek_certificate and forget_tpm may be given",
     "is not a readable certificate in PEM",
     "break_glass is for operators' keys; leave out tenant_id",
+    "deadline must lie within the next 366 days",
+    "at_deadline needs a deadline",
     "send address or half_slots",  # `{"half_slots": null}` fits the schema and changes nothing
     "send name, labels or ends_at",  # `{"name": null}` fits the schema and changes nothing
 )

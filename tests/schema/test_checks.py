@@ -11,6 +11,7 @@ from tests.schema import (
     checks_of_allocations,
     checks_of_burn_ins,
     checks_of_consoles,
+    checks_of_drains,
     checks_of_faults,
     checks_of_gpu_resets,
     checks_of_hardware,
@@ -27,6 +28,7 @@ CHECKS = {
     **checks_of_hardware.CHECKS,
     **checks_of_burn_ins.CHECKS,
     **checks_of_consoles.CHECKS,
+    **checks_of_drains.CHECKS,
     **checks_of_gpu_resets.CHECKS,
     **checks_of_networks.CHECKS,
 }

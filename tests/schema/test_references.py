@@ -25,6 +25,7 @@ FOREIGN_KEYS = {
     "published_ports_allocation_id_fkey": ("published_ports", "network_addresses"),
     "published_ports_node_id_fkey": ("published_ports", "nodes"),
     "node_burn_ins_node_id_fkey": ("node_burn_ins", "nodes"),
+    "node_drains_node_id_fkey": ("node_drains", "nodes"),
     "node_gpu_resets_node_id_fkey": ("node_gpu_resets", "nodes"),
     "node_health_node_id_fkey": ("node_health", "nodes"),
     "node_health_reports_node_id_fkey": ("node_health_reports", "nodes"),

@@ -114,6 +114,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "node_certificates_pkey": ("node_certificates", ("serial",)),
     "console_sessions_pkey": ("console_sessions", ("id",)),
     "node_burn_ins_pkey": ("node_burn_ins", ("id",)),
+    "node_drains_pkey": ("node_drains", ("node_id",)),
     "node_gpu_resets_pkey": ("node_gpu_resets", ("id",)),
     "node_health_pkey": ("node_health", ("node_id",)),
     "node_health_reports_pkey": ("node_health_reports", ("id",)),

@@ -131,6 +131,10 @@ FIRST: dict[str, Row] = {
         "id": number(20), "node_id": NODE, "slots": [0], "requested_by": "admin:a", "waits_for": "worker", "waits_since": NOW,
         "waits_until": LATER,
     },
+    "node_drains": {
+        "node_id": NODE, "begun_by": "admin:a", "deadline": LATER, "waits_for": "claims", "waits_since": NOW,
+        "waits_until": LATER,
+    },
     "node_gpu_resets": {
         "id": number(20), "node_id": NODE, "slots": [0], "gpus": ["0000:0f:00.0"], "requested_by": "admin:a",
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
@@ -211,6 +215,7 @@ SECOND: dict[str, Row] = {
     "published_ports": {"node_id": OTHER, "port": 32_001, "allocation_id": OTHER, "guest_port": 23},
     "node_burn_ins": {"id": OTHER, "node_id": OTHER},
     "console_sessions": {"id": OTHER, "allocation_id": OTHER},
+    "node_drains": {"node_id": OTHER},
     "node_gpu_resets": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "pool_attestations": {"pool_id": 2},

@@ -17,6 +17,7 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins, sweep_gpu_resets
 from worker.sweepers.census import set_census_gauges
+from worker.sweepers.drains import sweep_drains
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware
@@ -69,6 +70,12 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
             "maintenance windows whose start or end has come, and ended ones past their retention",
+        ),
+        Sweeper(
+            "drains",
+            every,
+            partial(sweep_drains, context, batch),
+            "drains that are complete or overdue, and allocations that these release",
         ),
         Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
         Sweeper("due_starts", every, starter.start_due, "confirmed reservations whose start time has come"),

@@ -11,6 +11,7 @@ import typer
 from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
+from berth.cli.times import moment
 
 if TYPE_CHECKING:
     from berth.client import Client, Node
@@ -27,7 +28,9 @@ COLUMNS: list[Column] = [
 ROWS: list[Column] = [
     ("id", lambda n: n.id), *COLUMNS, ("slots in half 0", lambda n: n.half_slots), ("epoch", lambda n: n.epoch),
     ("hardware", lambda n: n.hardware_id), ("address", lambda n: n.address), ("enrolled", lambda n: n.enrolled_at),
-    ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained), ("key set", lambda n: n.key_set_serial),
+    ("faults", lambda n: n.faults or None), ("drained", lambda n: n.drained),
+    ("drain until", lambda n: n.drain and n.drain.deadline), ("at the deadline", lambda n: n.drain and n.drain.at_deadline),
+    ("overdue since", lambda n: n.drain and n.drain.overdue_at), ("key set", lambda n: n.key_set_serial),
     ("key set refused", lambda n: n.key_set_refusal), ("attestation", lambda n: n.attestation),
     ("attestation set for", lambda n: n.attestation_from),
     ("TPM", lambda n: n.ek_sha256), ("attested", lambda n: n.attested_at),
@@ -57,6 +60,13 @@ class State(StrEnum):
     CORDONED = "cordoned"
     DRAINING = "draining"
     RETIRED = "retired"
+
+
+class AtDeadline(StrEnum):
+    """What happens at the deadline of a drain to the allocations on the node."""
+
+    STAY = "stay"
+    RELEASE = "release"
 
 
 class Shape(StrEnum):
@@ -92,6 +102,17 @@ def show_node(session: Session, node: Name) -> None:
                 ([cell(v) for v in (slot.index, slot.unit, slot.numa_half, state, slot.holder, slot.code)], None)
             )
         print_aligned(session, rows)
+    _show_remaining(session, found)
+
+
+def _show_remaining(session: Session, node: Node) -> None:
+    """What is still on a draining node."""
+    if session.json or node.drain is None or not node.drain.remaining:
+        return
+    rows: list[tuple[list[str], str | None]] = [(["still on it", "state", "starts", "ends"], "bold")]
+    for one in node.drain.remaining:
+        rows.append(([cell(v) for v in (one.owner, one.state, one.starts_at, one.ends_at)], None))
+    print_aligned(session, rows)
 
 
 @command(app, "add")
@@ -203,10 +224,24 @@ def uncordon(session: Session, node: Name) -> None:
 
 
 @command(app, "drain")
-def drain(session: Session, node: Name) -> None:
-    """Cordon a node permanently; its allocations run until they are released."""
+def drain(
+    session: Session,
+    node: Name,
+    deadline: Annotated[str | None, typer.Option(help="RFC 3339 with its zone; tenants are notified of it")] = None,
+    at_deadline: Annotated[
+        AtDeadline | None,
+        typer.Option(help="stay (default): allocations stay; release: they are released (role admin)"),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="shown to the tenants that are notified")] = None,
+) -> None:
+    """Empty a node: nothing new is placed, reservations of a SKU are moved, tenants are notified; what runs stays."""
     with session.client() as client:
-        show_one(session, client.drain_node(client.get_node(node).id), ROWS)
+        drained = client.drain_node(
+            client.get_node(node).id, deadline=moment(deadline, "--deadline"), reason=reason,
+            at_deadline=None if at_deadline is None else at_deadline.value,
+        )  # fmt: skip
+        show_one(session, drained, ROWS)
+    _show_remaining(session, drained)
 
 
 @command(app, "retire")

@@ -179,9 +179,20 @@ def uncordon_node(node_id: UUID, *, idempotency_key: str | None = None) -> Call[
     return write("POST", f"{ADMIN}/nodes/{node_id}/uncordon", Node, None, idempotency_key)
 
 
-def drain_node(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Node]:
-    """Cordon a node for good; what runs there stays until it is released."""
-    return write("POST", f"{ADMIN}/nodes/{node_id}/drain", Node, None, idempotency_key)
+def drain_node(
+    node_id: UUID,
+    *,
+    deadline: datetime | None = None,
+    at_deadline: Literal["stay", "release"] | None = None,
+    reason: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Node]:
+    """Empty a node: reservations are moved, tenants notified of the deadline. With `release`, allocations end at it."""
+    wanted = {
+        "deadline": None if deadline is None else deadline.isoformat(), "at_deadline": at_deadline, "reason": reason,
+    }  # fmt: skip
+    body = {name: value for name, value in wanted.items() if value is not None}
+    return write("POST", f"{ADMIN}/nodes/{node_id}/drain", Node, body or None, idempotency_key)
 
 
 def retire_node(node_id: UUID, *, reason: str, idempotency_key: str | None = None) -> Call[Node]:

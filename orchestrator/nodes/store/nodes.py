@@ -13,6 +13,7 @@ from sqlalchemy import literal_column, select, text
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState, ShownState
+from orchestrator.nodes.store.drains import drain_document
 from orchestrator.nodes.store.shown_states import NARROWED, SHOWN_STATE
 from orchestrator.nodes.tables import nodes
 from orchestrator.problems import AlreadyExists, NotFound
@@ -209,10 +210,11 @@ async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
 
 
 async def node_document(reading: Reading, node: Node) -> dict[str, Any]:
-    """The node as clients see it, slots included."""
+    """The node as clients see it, with its slots and its drain."""
     members = {name: getattr(node, name) for name in Node.__slots__}
     return {
         **members,
+        "drain": await drain_document(reading, node.id),
         "slots": [{name: getattr(s, name) for name in Slot.__slots__} for s in await read_slots(reading, node.id)],
     }
 

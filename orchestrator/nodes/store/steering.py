@@ -22,11 +22,13 @@ async def change_node(
     event: EventType,
     actor: Actor,
     operation: Operation,
+    *,
+    announced: bool = False,
     **said: str,
 ) -> dict[str, Any]:
     """The node after the change, as clients see it. A repetition is audited, but changes nothing and emits no event.
 
-    `said` is stored in event and audit.
+    `announced`: emit one all the same, because something else of the node changes with it. `said` is stored in event and audit.
 
     Raises `NotFound`, or `InvalidState` if a node in this state does not take the change.
     """
@@ -34,6 +36,7 @@ async def change_node(
     after = state_after(change, before)
     if after is not before:
         await nodes.set_node_state(tx, node_id, after)
+    if after is not before or announced:
         payload = {"node_id": node_id, "from": before.value, "to": after.value, **said}
         await append_event(
             tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id)

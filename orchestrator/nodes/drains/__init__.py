@@ -1,0 +1,1 @@
+"""Drains of nodes: their deadline, what is still in the way, and what happens at the deadline."""

@@ -1,0 +1,20 @@
+"""Reads drains, outside commands."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from orchestrator.nodes.store import drains
+from orchestrator.operations.execution import Context
+
+
+async def find_due_drains(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` draining nodes that are empty or whose deadline has come."""
+    async with context.database.reading() as reading:
+        return await drains.find_due(reading, limit)
+
+
+async def find_allocations_to_release(context: Context, limit: int) -> list[tuple[UUID, UUID]]:
+    """At most `limit` allocations that overdue drains release, each with its node."""
+    async with context.database.reading() as reading:
+        return await drains.find_to_release(reading, limit)

@@ -1,0 +1,127 @@
+"""Mutants of the states of nodes: what is shown, which transitions are legal, and what a drain does."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SHOWN = "orchestrator/nodes/store/shown_states.py"
+_DRAINS = "orchestrator/nodes/commands/drains.py"
+_STORE = "orchestrator/nodes/store/drains.py"
+_TRIGGER = "migrations/functions/nodes/refuse_illegal_node_state.sql"
+_OF_STATES = "tests/nodes/states/test_shown_states.py"
+_OF_DRAINS = "tests/nodes/states/test_drains.py"
+_OF_TRIGGERS = "tests/schema/test_triggers.py::test_nodes_take_legal_transitions_only"
+
+
+def _mutant(name: str, path: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(f"node states: {name}", "nodes", path, old, new, (test,))
+
+
+MUTANTS: list[Mutant] = [
+    _mutant(
+        "a node with one slot in service is in maintenance",
+        _SHOWN,
+        "bool_or(not one.stopped and not one.maintained)",
+        "bool_and(not one.stopped and not one.maintained)",
+        f"{_OF_STATES}::test_a_node_that_serves_with_some_slots_is_active",
+    ),
+    _mutant(
+        "a window of tomorrow counts",
+        _SHOWN,
+        " and c.during @> clock_timestamp()",
+        "",
+        f"{_OF_STATES}::test_a_node_without_a_free_slot_is_active_too",
+    ),
+    _mutant(
+        "a node under test is in quarantine",
+        _SHOWN,
+        "b.node_id = nodes.id and b.ended_at is null)",
+        "b.node_id = nodes.id and b.ended_at is not null)",
+        f"{_OF_STATES}::test_what_keeps_the_whole_node_from_serving_is_shown",
+    ),
+    _mutant(
+        "a token that is over counts",
+        _SHOWN,
+        " and t.expires_at > clock_timestamp()",
+        "",
+        f"{_OF_STATES}::test_a_registered_node_is_enrolling_while_its_token_counts",
+    ),
+    _mutant(
+        "the list derives no state",
+        "orchestrator/nodes/store/nodes.py",
+        "literal_column(SHOWN_STATE) == state.value",
+        "nodes.c.state == state.value",
+        f"{_OF_STATES}::test_what_keeps_the_whole_node_from_serving_is_shown",
+    ),
+    _mutant("a retired node comes back", _TRIGGER, "('draining', 'retired')", "('retired', 'active')", _OF_TRIGGERS),
+    _mutant(
+        "no tenant is notified of a drain",
+        _DRAINS,
+        "        await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAINING, drain.described(), conflicts, operation)\n",
+        "",
+        f"{_OF_DRAINS}::test_each_tenant_on_the_node_is_notified_of_the_deadline",
+    ),
+    _mutant(
+        "no tenant is notified of its end",
+        _DRAINS,
+        "            await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAIN_CANCELLED, {}, conflicts, operation)\n",
+        "            del conflicts\n",
+        f"{_OF_DRAINS}::test_an_operator_ends_a_drain_and_tenants_are_notified",
+    ),
+    _mutant(
+        "a drain moves nothing",
+        _DRAINS,
+        "        await _move(tx, conflicts, places, drain)\n",
+        "",
+        f"{_OF_DRAINS}::test_reservations_move_and_those_without_a_place_remain",
+    ),
+    _mutant(
+        "the same order notifies again",
+        _DRAINS,
+        "(order.is_empty or order == known.order)",
+        "order.is_empty",
+        f"{_OF_DRAINS}::test_the_same_order_changes_nothing_and_another_one_notifies_again",
+    ),
+    _mutant(
+        "no order takes the deadline back",
+        _DRAINS,
+        "(order.is_empty or order == known.order)",
+        "order == known.order",
+        f"{_OF_DRAINS}::test_the_same_order_changes_nothing_and_another_one_notifies_again",
+    ),
+    _mutant(
+        "an overdue drain releases without an order",
+        _STORE,
+        "where d.node_id = :node_id and d.overdue_at is not null and d.at_deadline = 'release')",
+        "where d.node_id = :node_id and d.overdue_at is not null)",
+        f"{_OF_DRAINS}::test_an_overdue_drain_is_announced_once_and_ends_nothing",
+    ),
+    _mutant(
+        "a drain releases before it is announced",
+        _STORE,
+        "where d.node_id = :node_id and d.overdue_at is not null and d.at_deadline = 'release')",
+        "where d.node_id = :node_id and d.at_deadline = 'release')",
+        f"{_OF_DRAINS}::test_allocations_are_released_at_the_deadline_if_that_was_ordered",
+    ),
+    _mutant(
+        "a drain that was given up releases",
+        _DRAINS,
+        "        if not await store.is_releasing(tx, node_id):\n",
+        "        if False:\n",
+        f"{_OF_DRAINS}::test_an_operator_ends_a_drain_and_tenants_are_notified",
+    ),
+    _mutant(
+        "the role fleet orders releases",
+        "orchestrator/nodes/endpoints.py",
+        "if wanted.at_deadline is AtDeadline.RELEASE and write.caller.role",
+        "if False and write.caller.role",
+        f"{_OF_DRAINS}::test_the_role_fleet_orders_no_release",
+    ),
+    _mutant(
+        "a deadline in the past is accepted",
+        "orchestrator/nodes/drains/rules.py",
+        "elif not now < self.deadline <=",
+        "elif not self.deadline <=",
+        f"{_OF_DRAINS}::test_an_impossible_order_changes_nothing",
+    ),
+]
