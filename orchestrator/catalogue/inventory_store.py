@@ -23,7 +23,7 @@ with recursive layouts as (
         where (n.pool_id, n.slot_count, n.half_slots) > (l.pool_id, l.slot_count, l.half_slots)
         order by n.pool_id, n.slot_count, n.half_slots limit 1
     ) following
-) select pool_id, slot_count, half_slots from layouts
+) select pool_id, slot_count, half_slots from layouts where slot_count > 0
 """
 
 

@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field, model_validator
 from node_agent.wire.fields import INTEGER_MAX
 from node_agent.wire.images import LOGIN_USER, LOGIN_USER_PATTERN, BootFirmware, ImageFormat, Readiness
 from orchestrator.catalogue import image_statement
-from orchestrator.catalogue.shapes import Shape
+from orchestrator.catalogue.shapes import SLOTS_MAX, Shape
 from orchestrator.http.fields import WHOLE, Name, Printable, RegionName, Request
 from orchestrator.http.types.numbers import BigCount, Count, Port
 
-SLOTS_MAX = 62  # the mask of all slots, plus one, is still a bigint
 COUNTS_MAX = SLOTS_MAX
 PRICE_MAX = 10**15  # a thousand million per GPU and second; exact in every JSON reader
 

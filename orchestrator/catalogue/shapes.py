@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+SLOTS_MAX: Final = 62
+"""Slots of a node: the mask of all slots, plus one, is still a bigint."""
 
 
 class Shape(StrEnum):

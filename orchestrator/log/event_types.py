@@ -328,8 +328,8 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "an orphan was destroyed", {**_ORPHAN, "slots": SLOTS, "decided_by": nullable(TEXT)}
     ),
     EventType.NODE_UPDATED: EventKind(
-        _O, "an operator changed what is declared of a node, or approved a topology with other NUMA halves",
-        {**_NODE, "changed": TEXTS, "address": nullable(TEXT), "half_slots": WHOLE},
+        _O, "an operator changed what is declared of a node, or approved a topology with other NUMA halves or the first slots",
+        {**_NODE, "changed": TEXTS, "address": nullable(TEXT), "half_slots": WHOLE}, {"slot_count": WHOLE},
     ),
     EventType.NODE_TOPOLOGY_APPROVED: EventKind(
         _O, "the topology of a node was approved, by an operator or because it equals what was declared",

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import Path
 from pydantic import BaseModel, Field
 
-from orchestrator.catalogue.schemas import SLOTS_MAX
+from orchestrator.catalogue.shapes import SLOTS_MAX
 from orchestrator.http.fields import UNSHOWN, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import Count

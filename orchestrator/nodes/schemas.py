@@ -17,8 +17,8 @@ from pydantic import (
 
 from berth.process.bounded_models import at_most
 from node_agent.attestation.wire import AttestedEnrolRequest, EnrolmentChallengeRequest
-from orchestrator.catalogue.schemas import SLOTS_MAX, ShapeName
-from orchestrator.catalogue.shapes import Shape
+from orchestrator.catalogue.schemas import ShapeName
+from orchestrator.catalogue.shapes import SLOTS_MAX, Shape
 from orchestrator.http.fields import (
     UNSHOWN,
     WHOLE,
@@ -54,20 +54,28 @@ Faults = Annotated[
 
 
 class CreateNode(Request):
-    """A node to be: its place, its GPUs, and how many of its slots lie in the first NUMA half (default: half)."""
+    """A node to be: its place, its GPUs, and how many of its slots lie in the first NUMA half (default: half).
+
+    Either `slot_count`, or `slots_from_topology`: then it has no slot until its topology is approved.
+    """
 
     name: NodeName
     region: RegionName
     gpu_model: Printable
     shape: ShapeName
-    slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE]
+    slot_count: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
+    slots_from_topology: bool = Field(False, description="its slots are made when its topology is approved")
     half_slots: Annotated[int, Field(ge=1, le=SLOTS_MAX), WHOLE] | None = None
     address: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = Field(None, description=ADDRESS)
     faults: Faults | None = None
 
     @model_validator(mode="after")
     def _half_is_within_the_node(self) -> Self:
-        if self.half_slots is not None and self.half_slots > self.slot_count:
+        if (self.slot_count is not None) is self.slots_from_topology:
+            raise ValueError("give slot_count or slots_from_topology")
+        if self.half_slots is not None and self.slot_count is None:
+            raise ValueError("half_slots needs slot_count")
+        if self.half_slots is not None and self.slot_count is not None and self.half_slots > self.slot_count:
             raise ValueError("half_slots must not be larger than slot_count")
         return self
 
@@ -183,7 +191,7 @@ class ListedNode(BaseModel):
     region: str
     gpu_model: str
     shape: Shape
-    slot_count: Count
+    slot_count: Count = Field(description="0: its slots follow from its topology, which is not approved yet")
     half_slots: Count
     state: ShownState = Field(
         description="what operators gave it, or what keeps a registered or active node as a whole from serving"

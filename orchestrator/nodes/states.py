@@ -26,6 +26,7 @@ class ShownState(StrEnum):
 
     REGISTERED = "registered"
     ENROLLING = "enrolling"
+    DISCOVERED = "discovered"
     BURN_IN = "burn_in"
     ACTIVE = "active"
     CORDONED = "cordoned"

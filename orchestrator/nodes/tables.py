@@ -41,7 +41,7 @@ pools = Table(
     UniqueConstraint("region", "gpu_model", "shape", name="pool_unique"),
 )
 
-_SLOTS = Domain("node_slots", SmallInteger, check="value between 1 and 62")
+_SLOTS = Domain("node_slots", SmallInteger, check="value between 0 and 62")
 
 nodes = Table(
     "nodes",
@@ -84,6 +84,7 @@ nodes = Table(
     Column("agent_run", Uuid),
     Column("agent_features", ARRAY(Text), nullable=False, server_default="{}"),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
+    CheckConstraint("(half_slots = 0) = (slot_count = 0)", name="half_of_slots"),
     CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),
     CheckConstraint("(inventory is null) = (inventory_after is null)", name="inventory_has_time"),
     UniqueConstraint("name", name="node_name_unique"),

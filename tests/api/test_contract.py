@@ -44,6 +44,8 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = {
 # Nor that one number must not be larger than another, or a time not to come.
 CROSS_FIELD_RULES = (
     "half_slots must not be larger than slot_count",
+    "give slot_count or slots_from_topology",
+    "half_slots needs slot_count",
     "since: it lies in the future",
     f"a tenant's role is one of {', '.join(TenantRole)}",
     f"an operator's role is one of {', '.join(OperatorRole)}; a tenant's key needs tenant_id",

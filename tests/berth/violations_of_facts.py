@@ -50,8 +50,8 @@ FACTS = [
     planted(
         "a drain whose deadline is not announced", "P9", "(open) waits for claims and is overdue",
         f"update nodes set state = 'draining' where id = {_METAL}; insert into node_drains (node_id, begun_by, deadline,"
-        f" waits_for, waits_since, waits_until) select {_METAL}, 'admin:a', now() - interval '1 day', 'claims', now() - interval '2 days',"
-        " now() - interval '1 day'",
+        f" waits_for, waits_since, waits_until) select {_METAL}, 'admin:a', now() - interval '1 day', 'claims',"
+        " now() - interval '2 days', now() - interval '1 day'",
     ),
     planted("a burn-in without a deadline", "P9", "(open) waits since", _BURN_IN + "'infinity'"),
     planted(

@@ -301,6 +301,11 @@ CHECKS = {
     "free_mask_within_node": Check(
         "nodes", ({"free_mask": -1}, {"free_mask": 256}), ({"free_mask": 0}, {"free_mask": 255})
     ),
+    "half_of_slots": Check(
+        "nodes",
+        ({"half_slots": 0}, {"slot_count": 0, "half_slots": 1, "free_mask": 0}),
+        ({"slot_count": 0, "half_slots": 0, "free_mask": 0},),
+    ),
     "half_within_node": Check("nodes", ({"half_slots": 9},), ({"half_slots": 8},)),
     "inventory_has_time": Check(
         "nodes", ({"inventory": "[]"}, {"inventory_after": NOW}), ({"inventory": "[]", "inventory_after": NOW},)
@@ -308,8 +313,9 @@ CHECKS = {
     "node_name_check": Check("nodes", _NAMES, ({"name": "a"}, {"name": "x" * 63}, {"name": "a.b-9"})),
     "node_slots_check": Check(
         "nodes",
-        ({"slot_count": 63, "free_mask": 0}, {"half_slots": 0}),
-        ({"slot_count": 62}, {"slot_count": 1, "half_slots": 1, "free_mask": 1}, {"half_slots": 1}),
+        ({"slot_count": 63, "free_mask": 0}, {"half_slots": -1}),
+        ({"slot_count": 62}, {"slot_count": 0, "half_slots": 0, "free_mask": 0},
+         {"slot_count": 1, "half_slots": 1, "free_mask": 1}, {"half_slots": 1}),
     ),
     "node_state_check": one_of("nodes", "state", "registered", "active", "cordoned", "draining", "retired"),
     "notification_subscriptions_name_check": length("notification_subscriptions", "name", 1, 64),

@@ -53,6 +53,7 @@ class State(StrEnum):
 
     REGISTERED = "registered"
     ENROLLING = "enrolling"
+    DISCOVERED = "discovered"
     ACTIVE = "active"
     MAINTENANCE = "maintenance"
     BURN_IN = "burn_in"
@@ -122,7 +123,10 @@ def add_node(
     region: Annotated[str, typer.Option(help="the node's region")],
     gpu_model: Annotated[str, typer.Option(help="GPU model, as SKUs name it")],
     shape: Annotated[Shape, typer.Option(help="sold whole or in slices")],
-    slots: Annotated[int, typer.Option(min=1, max=63, help="how many GPUs")],
+    slots: Annotated[int | None, typer.Option(min=1, max=62, help="how many GPUs")] = None,
+    slots_from_topology: Annotated[
+        bool, typer.Option("--slots-from-topology", help="its slots are made when its topology is approved")
+    ] = False,
     half_slots: Annotated[int | None, typer.Option(min=1, help="how many of them in the first NUMA half")] = None,
     address: Annotated[
         str | None, typer.Option(help="address at which operators reach the machine; Berth only shows it")
@@ -130,10 +134,12 @@ def add_node(
     hardware_id: Annotated[str | None, typer.Option(help="bind the token to this hardware")] = None,
 ) -> None:
     """Register a node and create the one-time token with which its agent enrols. The token is shown once."""
+    if (slots is not None) is slots_from_topology:
+        raise Refused("give --slots or --slots-from-topology", code="usage", exit_code=USAGE)
     with session.client() as client:
         node = client.create_node(
             name=name, region=region, gpu_model=gpu_model, shape=shape.value, slot_count=slots, half_slots=half_slots,
-            address=address,
+            address=address, slots_from_topology=slots_from_topology,
         )  # fmt: skip
         _show_token(session, client, node, hardware_id)
 

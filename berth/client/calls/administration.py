@@ -131,16 +131,21 @@ def create_node(
     region: str,
     gpu_model: str,
     shape: Literal["baremetal", "gpu_slice"],
-    slot_count: int,
+    slot_count: int | None = None,
+    slots_from_topology: bool = False,
     half_slots: int | None = None,
     address: str | None = None,
     faults: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Node]:
-    """Register a node; its agent enrols with a token from `create_enrolment_token`. Raises `AlreadyExists`."""
+    """Register a node; its agent enrols with a token from `create_enrolment_token`. Raises `AlreadyExists`.
+
+    Either `slot_count` or `slots_from_topology`: then its slots are made when its topology is approved.
+    """
     body = {
         "name": name, "region": region, "gpu_model": gpu_model, "shape": shape, "slot_count": slot_count,
-        "half_slots": half_slots, "address": address, "faults": dict(faults) if faults else None,
+        "half_slots": half_slots, "slots_from_topology": slots_from_topology or None,
+        "address": address, "faults": dict(faults) if faults else None,
     }  # fmt: skip
     return write("POST", f"{ADMIN}/nodes", Node, body, idempotency_key)
 

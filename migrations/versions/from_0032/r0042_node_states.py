@@ -1,4 +1,4 @@
-"""States of nodes: the legal transitions, what reads of the shown state need, and drains with a deadline."""
+"""States of nodes: the legal transitions, what reads of the shown state need, drains with a deadline, and nodes without slots."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ comment on index enrolment_tokens_open is 'Whether a registered node is being en
 create trigger node_transitions before update of state on nodes
     for each row when (old.state is distinct from new.state) execute function refuse_illegal_node_state();
 comment on trigger node_transitions on nodes is 'The stored states; what is shown beside them is derived.';
+alter domain node_slots drop constraint node_slots_check;
+alter domain node_slots add constraint node_slots_check check (value between 0 and 62);
+alter table nodes add constraint half_of_slots check ((half_slots = 0) = (slot_count = 0)) not valid;
+alter table nodes validate constraint half_of_slots;
+comment on column nodes.slot_count is '0: its slots follow from its topology, which is not approved yet.';
 create table node_drains (
     node_id     uuid primary key references nodes (id),
     begun_at    timestamptz not null default clock_timestamp(),

@@ -28,13 +28,17 @@ async def create_node(
     region: str,
     gpu_model: str,
     shape: str,
-    slot_count: int,
+    slot_count: int | None,
     half_slots: int | None,
     address: str | None,
     faults: dict[str, str],
 ) -> Answer:
-    """201 with the node, `registered`. Without `half_slots` the first NUMA half gets half of the slots, rounded up."""
-    half = half_slots if half_slots is not None else (slot_count + 1) // 2
+    """201 with the node, `registered`. Without `half_slots` the first NUMA half gets half of the slots, rounded up.
+
+    Without `slot_count` it has no slot until its topology is approved.
+    """
+    count = slot_count or 0
+    half = half_slots if half_slots is not None else (count + 1) // 2
 
     async def effect(tx: Transaction) -> Done:
         node = await nodes.insert_node(
@@ -43,13 +47,13 @@ async def create_node(
             region=region,
             gpu_model=gpu_model,
             shape=shape,
-            slot_count=slot_count,
+            slot_count=count,
             half_slots=half,
             address=address,
             faults=faults,
         )
         described: dict[str, Any] = {
-            "name": name, "region": region, "gpu_model": gpu_model, "shape": shape, "slot_count": slot_count,
+            "name": name, "region": region, "gpu_model": gpu_model, "shape": shape, "slot_count": count,
         }  # fmt: skip
         await append_event(
             tx,

@@ -21,12 +21,14 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.hardware.rules import faults_of_differences, parts_of
 from orchestrator.nodes.refusals import TopologyChanged, TopologyMisfit
 from orchestrator.nodes.store import hardware, nodes, topologies
+from orchestrator.nodes.store.nodes import Node
 from orchestrator.nodes.store.topologies import EndedDiscovery, NodeTopology
 from orchestrator.nodes.store.updates import NodeChanges, apply_changes
 from orchestrator.nodes.topology.documents import topology_document
 from orchestrator.nodes.topology.rules import (
     RETRY_SECONDS,
     Difference,
+    Layout,
     differences,
     drifted_slots,
     equals_profile,
@@ -144,12 +146,20 @@ async def _approve(
         await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, request_id)
 
 
+def changes_of(node: Node, layout: Layout) -> NodeChanges:
+    """What the approval of a topology with this layout changes of the node: its NUMA halves, and its slots if it has none."""
+    if node.slot_count:
+        return NodeChanges(half_slots=layout.half_slots)
+    count = len(layout.addresses)
+    return NodeChanges(slot_count=count, half_slots=layout.half_slots or (count + 1) // 2)
+
+
 async def approve_topology(
     context: Context, operation: Operation, actor: Actor, node_id: UUID, *, digest: str
 ) -> Answer:
     """200 with the topology, approved: differences end, and their slots serve again. Repeating it changes nothing.
 
-    Where its GPUs lie in two NUMA halves, the node's slots lie so from then on.
+    Where its GPUs lie in two NUMA halves, the node's slots lie so from then on. A node without slots gets one for each GPU.
 
     Refusals: `NotFound`; `TopologyChanged` if another one was found last; `TopologyMisfit` if it is not that of the node's
     slots.
@@ -171,8 +181,8 @@ async def approve_topology(
             await _approve(tx, node_id, node.name, digest, actor, operation)
             layout = layout_of(found)
             assert layout is not None, "it fits the node"
-            await apply_changes(tx, node, NodeChanges(half_slots=layout.half_slots), operation)
-            await _place(tx, node_id, found, found, node.slot_count)
+            await apply_changes(tx, node, changes_of(node, layout), operation)
+            await _place(tx, node_id, found, found, len(layout.addresses))
         await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, operation.request_id)
         approved = await topologies.read_topology(tx, node_id)
         assert approved is not None, "it was there before"

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import literal_column, select, text
 
+from orchestrator.catalogue.shapes import SLOTS_MAX
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState, ShownState
@@ -131,6 +132,9 @@ from pools p where p.region = :region and p.gpu_model = :gpu_model and p.shape =
 on conflict (name) do nothing
 returning id
 """
+_SET_SLOTS = """
+update nodes set slot_count = :slot_count, half_slots = :half_slots where id = :node_id and slot_count = 0 returning unit_base
+"""
 _INSERT_SLOTS = """
 insert into slots (unit, node_id, slot_index, numa_half)
 select :unit_base + i, :node_id, i, (i >= :half_slots)::integer from generate_series(0, :slot_count - 1) i
@@ -151,11 +155,16 @@ async def insert_node(
 ) -> Node:
     """A registered node with its slots, all free, on a new block of consecutive unit numbers.
 
+    Without slots its block has room for the most that a node has.
     Raises `NotFound` if there is no such region, `AlreadyExists` if the name is taken.
     """
     await require_region(tx, region)
     place = {"region": region, "gpu_model": gpu_model, "shape": shape}
-    layout = {"slot_count": slot_count, "half_slots": half_slots, "unit_base": await _take_units(tx, slot_count)}
+    layout = {
+        "slot_count": slot_count,
+        "half_slots": half_slots,
+        "unit_base": await _take_units(tx, slot_count or SLOTS_MAX),
+    }
     await tx.execute(_POOL, place)
     given = {"name": name, "address": address, "faults": json.dumps(faults), "free_mask": (1 << slot_count) - 1}
     made = (await tx.execute(_INSERT, {**place, **layout, **given})).first()
@@ -164,6 +173,14 @@ async def insert_node(
         raise AlreadyExists(f"there is already a node called {name!r}", existing_id=there)
     await tx.execute(_INSERT_SLOTS, {**layout, "node_id": made.id})
     return await read_node(tx, made.id)
+
+
+async def add_slots(tx: Transaction, node_id: UUID, slot_count: int, half_slots: int) -> None:
+    """A locked node without slots gets so many, in service, on the block that it was registered with."""
+    made = {"node_id": node_id, "slot_count": slot_count, "half_slots": half_slots}
+    unit_base = (await tx.execute(_SET_SLOTS, made)).scalar_one()
+    await tx.execute(_INSERT_SLOTS, {**made, "unit_base": unit_base})
+    await tx.execute("select refresh_node_fit(:node_id)", {"node_id": node_id})
 
 
 async def _take_units(tx: Transaction, count: int) -> int:

@@ -12,6 +12,9 @@ SHOWN_STATE: Final = """
 (case when nodes.state = 'registered' and exists (
                select from enrolment_tokens t
                where t.node_id = nodes.id and t.used_at is null and t.expires_at > clock_timestamp()) then 'enrolling'
+      when nodes.state = 'active' and nodes.slot_count = 0 then
+          case when exists (select from node_topologies t where t.node_id = nodes.id and t.found is not null)
+               then 'discovered' else 'enrolling' end
       when nodes.state <> 'active' or nodes.free_mask <> 0 then nodes.state
       else (select case when bool_or(not one.stopped and not one.maintained) then 'active'
                         when bool_or(one.maintained) then 'maintenance'
@@ -30,7 +33,8 @@ nodes.id in (select u.node_id from maintenance_units u join maintenance_windows 
 """
 NARROWED: Final[dict[ShownState, str]] = {
     ShownState.REGISTERED: "nodes.state = 'registered'",
-    ShownState.ENROLLING: "nodes.state = 'registered'",
+    ShownState.ENROLLING: "(nodes.state = 'registered' or nodes.slot_count = 0)",
+    ShownState.DISCOVERED: "nodes.slot_count = 0",
     ShownState.BURN_IN: "nodes.id in (select node_id from node_burn_ins where ended_at is null)",
     ShownState.ACTIVE: "nodes.state = 'active'",
     ShownState.CORDONED: "nodes.state = 'cordoned'",

@@ -1,4 +1,4 @@
-"""The one door through which a registered node's address and NUMA halves change: columns, slots, fit and event together."""
+"""The one door through which a registered node's address and slots change: columns, slots, fit and event together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.store.nodes import Node
+from orchestrator.nodes.store.nodes import Node, add_slots
 from orchestrator.operations.store.operations import Operation
 
 _SET_ADDRESS = """
@@ -27,10 +27,11 @@ class NewAddress:
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """What a request changes of a node; None leaves the member as it is."""
+    """What a request changes of a node; None leaves it as it is. `slot_count`, with `half_slots`: of a node without slots."""
 
     address: NewAddress | None = None
     half_slots: int | None = None
+    slot_count: int | None = None
 
 
 async def apply_changes(tx: Transaction, node: Node, changes: NodeChanges, operation: Operation) -> list[str]:
@@ -39,7 +40,11 @@ async def apply_changes(tx: Transaction, node: Node, changes: NodeChanges, opera
     if changes.address is not None and changes.address.value != node.address:
         after["address"] = changes.address.value
         await _set_address(tx, node.id, changes.address.value)
-    if changes.half_slots not in (None, node.half_slots):
+    if changes.slot_count is not None and changes.half_slots is not None:
+        assert node.slot_count == 0, "the slots of a node are made once"
+        after |= {"slot_count": changes.slot_count, "half_slots": changes.half_slots}
+        await add_slots(tx, node.id, changes.slot_count, changes.half_slots)
+    elif changes.half_slots not in (None, node.half_slots):
         after["half_slots"] = changes.half_slots
         await _divide_slots(tx, node.id, changes.half_slots)
     changed = [member for member in after if after[member] != getattr(node, member)]

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Gpu, Topology
+from orchestrator.catalogue.shapes import SLOTS_MAX
 
 DISCOVERY_SECONDS_MAX = 300.0
 """How long a node has for one discovery."""
@@ -59,20 +60,30 @@ class Profile:
 
 
 def misfit(topology: Topology, slot_count: int) -> str | None:
-    """Why this topology cannot be approved for a node with so many slots, or None."""
+    """Why this topology cannot be approved for a node with so many slots, or None; 0: its slots follow from it."""
     layout = layout_of(topology)
     if layout is None:
         return "its GPUs could not be read"
-    if len(layout.addresses) != slot_count:
+    if slot_count == 0 and not 1 <= len(layout.addresses) <= SLOTS_MAX:
+        return f"it has {len(layout.addresses)} GPUs, and a node has 1 to {SLOTS_MAX} slots"
+    if slot_count not in (0, len(layout.addresses)):
         return f"it has {len(layout.addresses)} GPUs, and the node has {slot_count} slots"
     lost = [gpu.address for gpu in topology.gpus or () if gpu.lost]
     return f"the GPU at {lost[0]} is lost" if lost else None
 
 
 def equals_profile(topology: Topology, profile: Profile) -> bool:
-    """Whether the topology is what was declared: count, model and halves, as far as halves exist. The model must be known."""
+    """Whether the topology is what was declared: count, model and halves, as far as halves exist. The model must be known.
+
+    Without a declared count it never is: an operator approves it.
+    """
     layout = layout_of(topology)
-    if layout is None or layout.gpu_model is None or misfit(topology, profile.slot_count) is not None:
+    if (
+        layout is None
+        or layout.gpu_model is None
+        or not profile.slot_count
+        or misfit(topology, profile.slot_count) is not None
+    ):
         return False
     declared = _words(profile.gpu_model)
     return layout.half_slots in (None, profile.half_slots) and bool(declared) and declared <= _words(layout.gpu_model)

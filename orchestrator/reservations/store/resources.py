@@ -125,7 +125,7 @@ _REGISTERED = _Kind(
     row_version="r.row_version",
     reason="case when r.state = 'out_of_service' then coalesce(r.reason, 'it is out of service') end",
 )
-_NOT_RETIRED = "n.state <> 'retired'"
+_NOT_RETIRED = "n.state <> 'retired' and n.slot_count > 0"
 _NOW = text("""
 select bool_or(c.blocked and c.units && w.units) as blocked,
        bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)

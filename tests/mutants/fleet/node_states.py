@@ -10,6 +10,7 @@ _STORE = "orchestrator/nodes/store/drains.py"
 _TRIGGER = "migrations/functions/nodes/refuse_illegal_node_state.sql"
 _OF_STATES = "tests/nodes/states/test_shown_states.py"
 _OF_DRAINS = "tests/nodes/states/test_drains.py"
+_OF_SLOTS = "tests/nodes/states/test_slots_from_topology.py"
 _OF_TRIGGERS = "tests/schema/test_triggers.py::test_nodes_take_legal_transitions_only"
 
 
@@ -123,5 +124,40 @@ MUTANTS: list[Mutant] = [
         "elif not now < self.deadline <=",
         "elif not self.deadline <=",
         f"{_OF_DRAINS}::test_an_impossible_order_changes_nothing",
+    ),
+    _mutant(
+        "a node without slots is not discovered",
+        _SHOWN,
+        "t.node_id = nodes.id and t.found is not null)",
+        "t.node_id = nodes.id and t.found is null)",
+        f"{_OF_SLOTS}::test_the_approval_of_its_topology_makes_its_slots",
+    ),
+    _mutant(
+        "the worker approves what nothing was declared of",
+        "orchestrator/nodes/topology/rules.py",
+        "or not profile.slot_count or misfit",
+        "or misfit",
+        f"{_OF_SLOTS}::test_the_worker_approves_no_topology_of_a_node_without_slots",
+    ),
+    _mutant(
+        "slots are made without their fit",
+        "orchestrator/nodes/store/nodes.py",
+        '    await tx.execute("select refresh_node_fit(:node_id)", {"node_id": node_id})\n',
+        "",
+        f"{_OF_SLOTS}::test_the_approval_of_its_topology_makes_its_slots",
+    ),
+    _mutant(
+        "a topology without GPUs is approved",
+        "orchestrator/nodes/topology/rules.py",
+        "if slot_count == 0 and not 1 <= len",
+        "if slot_count == 0 and not 0 <= len",
+        f"{_OF_SLOTS}::test_a_topology_without_gpus_is_not_approved",
+    ),
+    _mutant(
+        "a node without slots can be held",
+        "migrations/functions/holds/named_units.sql",
+        "n.id = a.id and n.state <> 'retired' and n.slot_count > 0",
+        "n.id = a.id and n.state <> 'retired'",
+        f"{_OF_SLOTS}::test_what_a_node_without_slots_takes",
     ),
 ]
