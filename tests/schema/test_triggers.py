@@ -146,6 +146,16 @@ def test_nodes_take_legal_transitions_only(schema: Session, before: NodeState, a
     assert answer == (None if legal else ("BT001", "node_transition_legal"))
 
 
+@exercises("drain_forgotten")
+@pytest.mark.parametrize("after", ["draining", "active", "retired"])
+def test_a_node_that_is_not_draining_has_no_drain(schema: Session, after: str) -> None:
+    put(schema, "pools")
+    put(schema, "nodes", state="draining")
+    put(schema, "node_drains")
+    schema.execute("update nodes set state = %s", (after,))
+    assert schema.execute("select count(*) from node_drains").fetchone() == (int(after == "draining"),)
+
+
 WAITS = (None, "node", "operator", "force_release")
 BLOCKED = ("operator", "force_release")
 

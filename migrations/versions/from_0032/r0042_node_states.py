@@ -45,6 +45,9 @@ comment on column node_drains.at_deadline is 'What happens to the allocations on
 comment on column node_drains.overdue_at is 'When it was announced that the deadline is over.';
 comment on column node_drains.drained_at is 'When the last claim on the node had ended.';
 comment on column node_drains.waits_until is 'The deadline, until it is announced.';
+create trigger drain_forgotten after update of state on nodes
+    for each row when (old.state = 'draining' and new.state <> 'draining') execute function forget_drain();
+comment on trigger drain_forgotten on nodes is 'Also for processes of the version before, which know no drains.';
 create index drains_open on node_drains (waits_until, node_id) where drained_at is null;
 comment on index drains_open is 'The sweeper announces those that are over.';
 """
@@ -53,5 +56,5 @@ comment on index drains_open is 'The sweeper announces those that are over.';
 def upgrade() -> None:
     """Add the trigger and the index. Processes of the version before make the same transitions."""
     connection = driver_connection(op.get_bind())
-    create_functions(connection, ["refuse_illegal_node_state"])
+    create_functions(connection, ["refuse_illegal_node_state", "forget_drain"])
     connection.execute(_STATEMENTS)

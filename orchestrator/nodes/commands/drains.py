@@ -134,7 +134,6 @@ async def uncordon_node(context: Context, operation: Operation, actor: Actor, no
         drain = await store.read_drain(tx, node_id)
         await change_node(tx, node_id, NodeChange.UNCORDON, EventType.NODE_UNCORDONED, actor, operation)
         if drain is not None:
-            await store.delete_drain(tx, node_id)
             conflicts = await _conflicts(tx, node_id)
             await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAIN_CANCELLED, {}, conflicts, operation)
         return Done(200, await _document(tx, node_id), node_id)

@@ -11,7 +11,7 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.states import NodeChange, NodeState
 from orchestrator.nodes.store import certificates as node_certificates
-from orchestrator.nodes.store import drains, nodes
+from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.open_claims import require_no_open_claims
 from orchestrator.nodes.store.steering import change_node
 from orchestrator.operations.execution import Context, Done, run_once
@@ -98,7 +98,6 @@ async def retire_node(context: Context, operation: Operation, actor: Actor, node
             await require_no_open_claims(tx, node_id)
             await node_certificates.revoke_certificates(tx, node_id, f"retired: {reason}")
             await nodes.set_node_offline(tx, node_id)
-            await drains.delete_drain(tx, node_id)
         document = await change_node(
             tx, node_id, NodeChange.RETIRE, EventType.NODE_RETIRED, actor, operation, reason=reason
         )

@@ -1,4 +1,4 @@
-"""SQL of drains. Every change holds the lock of the node's row."""
+"""SQL of drains. Every change holds the lock of the node's row; a trigger deletes the drain of a node that is not draining."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ on conflict (node_id) do update set
     overdue_at = null, drained_at = null, waits_for = excluded.waits_for, waits_since = excluded.waits_since,
     waits_until = excluded.waits_until
 """
-_DELETE = "delete from node_drains where node_id = :node_id"
 # What occupies units after its right has ended is still on the node; a maintenance window is not.
 _REMAINING = """
 select c.owner_kind || 's/' || c.owner_id as owner, c.tenant_id, coalesce(a.state, r.state, 'unknown') as state,
@@ -94,11 +93,6 @@ async def write_drain(tx: Transaction, node_id: UUID, order: DrainOrder, *, by: 
     written = await read_drain(tx, node_id)
     assert written is not None, "the locked node is draining"
     return written
-
-
-async def delete_drain(tx: Transaction, node_id: UUID) -> None:
-    """The locked node is not draining any more."""
-    await tx.execute(_DELETE, {"node_id": node_id})
 
 
 async def read_remaining(reading: Reading, node_id: UUID) -> list[Remaining]:

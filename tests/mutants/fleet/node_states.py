@@ -135,8 +135,8 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "the worker approves what nothing was declared of",
         "orchestrator/nodes/topology/rules.py",
-        "or not profile.slot_count or misfit",
-        "or misfit",
+        "        or not profile.slot_count\n",
+        "",
         f"{_OF_SLOTS}::test_the_worker_approves_no_topology_of_a_node_without_slots",
     ),
     _mutant(
@@ -159,5 +159,12 @@ MUTANTS: list[Mutant] = [
         "n.id = a.id and n.state <> 'retired' and n.slot_count > 0",
         "n.id = a.id and n.state <> 'retired'",
         f"{_OF_SLOTS}::test_what_a_node_without_slots_takes",
+    ),
+    _mutant(
+        "a drain that was given up stays",
+        "migrations/functions/nodes/forget_drain.sql",
+        "    delete from node_drains where node_id = new.id;\n",
+        "",
+        f"{_OF_DRAINS}::test_an_operator_ends_a_drain_and_tenants_are_notified",
     ),
 ]
