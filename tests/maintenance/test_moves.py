@@ -6,25 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.calling import Caller, Place, enrol, new_node
-from tests.maintenance.windows import at, body, rows
+from tests.api.calling import Caller, Place
+from tests.maintenance.windows import CLAIMS, body, new_neighbour, reserve, rows
 from tests.support.public_api import PublicApi
-
-CLAIMS = "select node_id::text, fence from claims where owner_id = %s and closed_at is null"
-
-
-def new_neighbour(api: PublicApi, place: Place) -> str:
-    """Another node in the pool of the place."""
-    node = new_node(api.admin, place.region)
-    enrol(api.admin, node["id"], f"machine-of-{node['name']}")
-    api.database.execute("update nodes set online = true where id = %s", (node["id"],))
-    return str(node["id"])
-
-
-def reserve(tenant: Caller, place: Place, gpus: int = 8, starts: float = 9, ends: float = 11) -> Any:
-    """A hold of GPUs of the SKU."""
-    wanted = {"sku": place.sku, "gpus": gpus, "region": place.region, "count": 1, "holder_id": "h"}
-    return tenant.make("/reservations", {**wanted, "starts_at": at(starts), "ends_at": at(ends), "ttl_seconds": 600})
 
 
 def commit(api: PublicApi, place: Place, **members: Any) -> Any:

@@ -9,8 +9,11 @@ from uuid import UUID
 from starlette.testclient import TestClient
 
 from orchestrator.maintenance.commands.advance import advance_window
-from tests.api.calling import Caller, Place
+from tests.api.calling import Caller, Place, enrol, new_node
 from tests.support.public_api import PublicApi
+
+CLAIMS = "select node_id::text, fence from claims where owner_id = %s and closed_at is null"
+"""Where the claims of a reservation are, with their fences."""
 
 
 def at(hours: float) -> str:
@@ -52,3 +55,17 @@ def sweep(api: PublicApi, window_id: str) -> Any:
 def rows(api: PublicApi, query: str, *values: object) -> list[tuple[Any, ...]]:
     """The rows of a query."""
     return api.database.execute(query.encode(), values).fetchall()
+
+
+def new_neighbour(api: PublicApi, place: Place) -> str:
+    """Another node in the pool of the place."""
+    node = new_node(api.admin, place.region)
+    enrol(api.admin, node["id"], f"machine-of-{node['name']}")
+    api.database.execute("update nodes set online = true where id = %s", (node["id"],))
+    return str(node["id"])
+
+
+def reserve(tenant: Caller, place: Place, gpus: int = 8, starts: float = 9, ends: float = 11) -> Any:
+    """A hold of GPUs of the SKU."""
+    wanted = {"sku": place.sku, "gpus": gpus, "region": place.region, "count": 1, "holder_id": "h"}
+    return tenant.make("/reservations", {**wanted, "starts_at": at(starts), "ends_at": at(ends), "ttl_seconds": 600})

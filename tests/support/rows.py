@@ -264,3 +264,34 @@ def ignore_triggers(connection: psycopg.Connection[Any]) -> None:
 def heed_triggers(connection: psycopg.Connection[Any]) -> None:
     """Run triggers and foreign keys again."""
     connection.execute("set session_replication_role = origin")
+
+
+def put(schema: psycopg.Connection[Any], table: str, **changes: Any) -> None:
+    """Insert a row past all triggers; later statements run them."""
+    ignore_triggers(schema)
+    insert(schema, table, **changes)
+    heed_triggers(schema)
+
+
+def refusal(
+    schema: psycopg.Connection[Any], statement: str, values: Row | None = None
+) -> tuple[str | None, str | None] | None:
+    """SQLSTATE and constraint (or table) that the statement is refused with; None if it passes. Its effect is undone."""
+    try:
+        with schema.transaction(force_rollback=True):
+            schema.execute(statement.encode(), values)
+    except psycopg.Error as refused:
+        return refused.sqlstate, refused.diag.constraint_name or refused.diag.table_name
+    return None
+
+
+def update_to(table: str, row: Row, *, row_version: int = 2) -> tuple[str, Row]:
+    """The statement that takes the table's rows to another state, with its values."""
+    values = {**row, "row_version": row_version}
+    return f"update {table} set " + ", ".join(f"{column} = %({column})s" for column in values), values
+
+
+def put_tenants(schema: psycopg.Connection[Any]) -> None:
+    """Three tenants, without their balances."""
+    for tenant in (TENANT, OTHER, number(20)):
+        put(schema, "tenants", id=tenant, name=tenant)

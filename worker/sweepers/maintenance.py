@@ -1,4 +1,4 @@
-"""Starts and ends maintenance windows at their times, and deletes those past their retention."""
+"""Maintenance windows and drains of nodes: what happens at their times, and windows past their retention."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import structlog
 
 from orchestrator.maintenance.commands.advance import advance_window, retire_windows
 from orchestrator.maintenance.queries import find_due_windows
+from orchestrator.nodes.commands.drains import Advanced, advance_drain, release_for_drain
+from orchestrator.nodes.drains.queries import find_allocations_to_release, find_due_drains
 from orchestrator.operations.execution import Context
 from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
@@ -22,3 +24,18 @@ async def sweep_maintenance(context: Context, retention_seconds: float, limit: i
                 SWEPT.labels(f"maintenance_{state}").inc()
                 log.info(f"maintenance_{state}", window_id=str(window_id))
     SWEPT.labels("maintenance").inc(await retire_windows(context, retention_seconds, limit))
+
+
+async def sweep_drains(context: Context, limit: int) -> None:
+    """Announce at most `limit` drains, then release at most `limit` allocations, each alone."""
+    for node_id in await find_due_drains(context, limit):
+        with isolate_failure("drains", node_id=str(node_id)):
+            if (advanced := await advance_drain(context, node_id)) is not None:
+                SWEPT.labels(f"drain_{advanced}").inc()
+                write = log.warning if advanced is Advanced.OVERDUE else log.info
+                write(f"node_drain_{advanced}", node_id=str(node_id))
+    for node_id, allocation_id in await find_allocations_to_release(context, limit):
+        with isolate_failure("drains", allocation_id=str(allocation_id)):
+            if await release_for_drain(context, node_id, allocation_id):
+                SWEPT.labels("drain_released").inc()
+                log.info("released_for_drain", node_id=str(node_id), allocation_id=str(allocation_id))

@@ -17,14 +17,13 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins, sweep_gpu_resets
 from worker.sweepers.census import set_census_gauges
-from worker.sweepers.drains import sweep_drains
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware
 from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
-from worker.sweepers.maintenance import sweep_maintenance
+from worker.sweepers.maintenance import sweep_drains, sweep_maintenance
 from worker.sweepers.metering_lag import measure_metering_lag
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.overdue_allocations import rescue_overdue_allocations

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from orchestrator.nodes.states import TRANSITIONS, NodeState
 from tests.api.calling import Caller, new_place, new_tenant, one_gpu
 from tests.maintenance.windows import at, rows
-from tests.nodes.states.test_drains import pass_deadline, sweep
+from tests.nodes.states.draining import pass_deadline, sweep
 from tests.support.public_api import PublicApi
 
 _CLOSE = "update claims set booked = false, occupied = false, closed_at = now() where owner_id = %s returning 1"
@@ -30,9 +30,11 @@ class Nodes(RuleBasedStateMachine):
 
     api: PublicApi
     tenant: Caller
+    told = 0
 
     @initialize()
     def register(self) -> None:
+        type(self).told += 1
         self.place = new_place(self.api.admin, self.api.database)
         self.state, self.overdue, self.drained = "active", False, False
         self.rented: list[str] = []
@@ -128,3 +130,4 @@ def test_any_story_of_a_node_is_that_of_its_model(api: PublicApi) -> None:
             max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+    assert Nodes.told >= 12
