@@ -62,6 +62,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("CreateEnrolmentToken", {}, "eb3a9f1a7592619f"),
     ("RevokeCertificates", WHY, "66e3cabea70efb7d"),
+    ("DrainNode", {}, "eb3a9f1a7592619f"),
     ("RetireNode", WHY, "66e3cabea70efb7d"),
     ("SetAttestation", {"policy": "off"}, "dfc479594f3379c4"),
     ("SetPoolAttestation", {"policy": "off"}, "dfc479594f3379c4"),

@@ -77,13 +77,10 @@ def equals_profile(topology: Topology, profile: Profile) -> bool:
 
     Without a declared count it never is: an operator approves it.
     """
+    if not profile.slot_count:
+        return False
     layout = layout_of(topology)
-    if (
-        layout is None
-        or layout.gpu_model is None
-        or not profile.slot_count
-        or misfit(topology, profile.slot_count) is not None
-    ):
+    if layout is None or layout.gpu_model is None or misfit(topology, profile.slot_count) is not None:
         return False
     declared = _words(profile.gpu_model)
     return layout.half_slots in (None, profile.half_slots) and bool(declared) and declared <= _words(layout.gpu_model)

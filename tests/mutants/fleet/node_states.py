@@ -135,8 +135,8 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "the worker approves what nothing was declared of",
         "orchestrator/nodes/topology/rules.py",
-        "        or not profile.slot_count\n",
-        "",
+        "    if not profile.slot_count:\n",
+        "    if False:\n",
         f"{_OF_SLOTS}::test_the_worker_approves_no_topology_of_a_node_without_slots",
     ),
     _mutant(

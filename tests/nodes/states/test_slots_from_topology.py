@@ -133,4 +133,6 @@ def test_a_count_or_the_topology_not_both(api: PublicApi, place: Place, members:
 def test_the_worker_approves_no_topology_of_a_node_without_slots() -> None:
     assert misfit(topology(), 0) is None
     assert equals_profile(topology(), Profile("H200", 8, 4))
-    assert not equals_profile(topology(), Profile("H200", 0, 0))
+    without_halves = topology(gpus=[gpu(index, numa_node=None) for index in range(8)])
+    assert equals_profile(without_halves, Profile("H200", 8, 4))
+    assert not equals_profile(without_halves, Profile("H200", 0, 0))
