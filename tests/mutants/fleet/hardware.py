@@ -89,7 +89,8 @@ MUTANTS: list[Mutant] = [
         f"{_HISTORY}::test_a_gpu_that_comes_back_is_seen_again",
     ),
     _mutant(
-        "an approval moves nothing", _TOPOLOGIES, "            await _place(tx, node_id, found, found, len(layout.addresses))\n", "",
+        "an approval moves nothing", _TOPOLOGIES,
+        "            await _place(tx, node_id, found, found, len(layout.addresses))\n", "",
         f"{_HISTORY}::test_an_approval_places_the_gpus_in_their_slots",
     ),
     _mutant(
