@@ -20,11 +20,11 @@ def _mutant(name: str, path: str, old: str, new: str, test: str) -> Mutant:
 
 MUTANTS: list[Mutant] = [
     _mutant(
-        "a node with one slot in service is in maintenance",
+        "a node with some slots in service is in quarantine",
         _SHOWN,
         "bool_or(not one.stopped and not one.maintained)",
         "bool_and(not one.stopped and not one.maintained)",
-        f"{_OF_STATES}::test_a_node_that_serves_with_some_slots_is_active",
+        f"{_OF_STATES}::test_a_node_without_a_free_slot_is_active_too",
     ),
     _mutant(
         "a window of tomorrow counts",

@@ -92,6 +92,8 @@ def test_a_node_without_a_free_slot_is_active_too(database_url: str) -> None:
             ((mask,),) = connection.execute("select free_mask from nodes")
             assert mask == 0, "the window of tomorrow keeps creates without an end off"
             assert await shown(context, node.id) == "active"
+            quarantine(connection, node, 4)
+            assert await shown(context, node.id) == "active", "the other four serve until tomorrow"
 
     run_with(database_url, way)
 
