@@ -1,6 +1,8 @@
-"""The tenant network of a guest, as the control plane orders it: an optional member of a provision's parameters.
+"""Tenant networks: the order of one guest's network, and the guests of a network on other nodes.
 
-Only agents whose heartbeat names `TENANT_NETWORK_FEATURE` receive it; an agent of the version before would refuse the task.
+`NetworkOrder` is an optional member of a provision's parameters: only agents whose heartbeat names `TENANT_NETWORK_FEATURE`
+receive it, an agent of the version before would refuse the task. `SpannedNetwork` is in answers to the heartbeat of an agent that
+names `VXLAN_FEATURE`.
 """
 
 from __future__ import annotations
@@ -9,15 +11,35 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final, Self
 from uuid import UUID
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from node_agent.wire.fields import Wire
+from node_agent.wire.fields import FromServer, Wire
 
 TENANT_NETWORK_FEATURE: Final = "tenant_network"
+VXLAN_FEATURE: Final = "network_vxlan"
+"""The agent connects its tenant networks with those of other nodes that name this feature."""
 SSH_PORT: Final = 22
 VNI_MAX: Final = 2**24 - 1
 PUBLISHED_MAX: Final = 16
 _Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+_Vni = Annotated[int, Field(strict=True, ge=1, le=VNI_MAX)]
+_Mac = Annotated[str, Field(pattern=r"^[0-9a-f][26ae](:[0-9a-f]{2}){5}$")]
+
+
+def _of_a_host(address: IPv4Address) -> IPv4Address:
+    if (
+        address.is_loopback
+        or address.is_multicast
+        or address.is_link_local
+        or address.is_unspecified
+        or address.is_reserved
+    ):
+        raise ValueError("must be an address of one host that other hosts reach")
+    return address
+
+
+Underlay = Annotated[IPv4Address, AfterValidator(_of_a_host)]
+"""The address at which a node sends and receives VXLAN packets."""
 
 
 class PublishedPort(Wire):
@@ -31,11 +53,11 @@ class NetworkOrder(Wire):
     """The network of one guest. `vni` names the network in its region (RFC 7348); `gateway` is the node's address in it."""
 
     network_id: UUID
-    vni: Annotated[int, Field(strict=True, ge=1, le=VNI_MAX)]
+    vni: _Vni
     subnet: IPv4Network
     gateway: IPv4Address
     address: IPv4Address
-    mac: Annotated[str, Field(pattern=r"^[0-9a-f][26ae](:[0-9a-f]{2}){5}$")]
+    mac: _Mac
     published: Annotated[list[PublishedPort], Field(min_length=1, max_length=PUBLISHED_MAX)]
 
     @model_validator(mode="after")
@@ -55,3 +77,19 @@ class NetworkOrder(Wire):
     def ssh_port(self) -> int:
         """The node's port that leads to the guest's SSH server."""
         return next(item.port for item in self.published if item.guest_port == SSH_PORT)
+
+
+class RemoteGuest(FromServer):
+    """A guest of a network on another node; `underlay` is that node's."""
+
+    address: IPv4Address
+    mac: _Mac
+    underlay: Underlay
+
+
+class SpannedNetwork(FromServer):
+    """A network that has guests on the node, with all of its guests on other nodes."""
+
+    network_id: UUID
+    vni: _Vni
+    guests: list[RemoteGuest]

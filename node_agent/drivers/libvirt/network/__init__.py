@@ -4,5 +4,7 @@ names     interface names
 rules     nftables: what is dropped, accepted, translated; text only
 programs  `ip`, `nft` and `conntrack`
 links     bridges and taps
+uplinks   the ports of bridges that lead to other nodes
+span      which guests other nodes have
 networks  the whole: brings guests in, takes them out, repairs
 """

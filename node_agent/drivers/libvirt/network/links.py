@@ -1,16 +1,18 @@
-"""Bridges and taps. Every call leads to the same state however often it runs. Raises NetworkError, an OSError."""
+"""Bridges, taps and uplinks. Every call leads to the same state however often it runs. Raises NetworkError, an OSError."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import structlog
 
-from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX
+from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
 from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.wire.networks import NetworkOrder
@@ -20,17 +22,23 @@ log = structlog.get_logger("node_agent.network")
 
 @dataclass(frozen=True)
 class Link:
-    """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to."""
+    """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to.
+
+    `kind` and `settings`: those of the kernel's driver, for example `vxlan` with its VNI as `id`.
+    """
 
     name: str
     alias: str
     bridge: str | None
     is_up: bool
     addresses: tuple[str, ...]
+    mtu: int
+    kind: str
+    settings: Mapping[str, Any]
 
 
 def links() -> dict[str, Link]:
-    """Bridges and taps of tenant networks, by name."""
+    """Bridges, taps and uplinks of tenant networks, by name."""
     # Without -details no alias is shown.
     said = json.loads(call("ip", "-json", "-details", "address", "show") or "[]")
     return {
@@ -40,9 +48,12 @@ def links() -> dict[str, Link]:
             one.get("master"),
             "UP" in one["flags"],
             tuple(f"{of['local']}/{of['prefixlen']}" for of in one.get("addr_info", []) if of.get("family") == "inet"),
+            one["mtu"],
+            one.get("linkinfo", {}).get("info_kind", ""),
+            one.get("linkinfo", {}).get("info_data", {}),
         )
         for one in said
-        if one.get("ifname", "").startswith((BRIDGE_PREFIX, TAP_PREFIX))
+        if one.get("ifname", "").startswith((BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX))
     }
 
 
@@ -61,8 +72,8 @@ def make_bridge(name: str, order: NetworkOrder, there: dict[str, Link]) -> None:
         call("ip", "-4", "address", "flush", "dev", name)
         call("ip", "address", "add", gateway, "dev", name)
     # No IPv6 address of the node in a tenant's network.
-    call("ip", "link", "set", "dev", name, "address", mac, *_no_ipv6_address())
-    _switch_ipv6_off(name)
+    call("ip", "link", "set", "dev", name, "address", mac, *no_ipv6_address())
+    switch_ipv6_off(name)
     call("ip", "link", "set", "dev", name, "up")
 
 
@@ -76,8 +87,8 @@ def make_tap(guest: Guest, there: dict[str, Link]) -> None:
         raise NetworkError(f"the interface {guest.tap} belongs to allocation {link.alias}")
     # Without ARP on the tap the node answers nothing that a guest asks past its bridge.
     owned = ("alias", str(guest.allocation_id), "arp", "off")
-    call("ip", "link", "set", "dev", guest.tap, *owned, *_no_ipv6_address())
-    _switch_ipv6_off(guest.tap)
+    call("ip", "link", "set", "dev", guest.tap, *owned, *no_ipv6_address())
+    switch_ipv6_off(guest.tap)
     if link is None or link.bridge != guest.bridge:
         call("ip", "link", "set", "dev", guest.tap, "master", guest.bridge)
     call("ip", "link", "set", "dev", guest.tap, "up")
@@ -134,7 +145,7 @@ def _require_apart(name: str, order: NetworkOrder) -> None:
             raise NetworkError(f"subnet {order.subnet} of network {order.network_id} overlaps {theirs} of {device}")
 
 
-def _switch_ipv6_off(name: str) -> None:
+def switch_ipv6_off(name: str) -> None:
     """The node reads no IPv6 from the interface. Where the setting is closed the rules alone see to that; a check says so."""
     setting = Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6")
     try:
@@ -144,5 +155,6 @@ def _switch_ipv6_off(name: str) -> None:
         log.warning("ipv6_not_switched_off", interface=name, why=str(error))
 
 
-def _no_ipv6_address() -> tuple[str, ...]:
+def no_ipv6_address() -> tuple[str, ...]:
+    """Arguments of `ip link set`: the node gives the interface no IPv6 address."""
     return ("addrgenmode", "none") if Path("/proc/sys/net/ipv6").exists() else ()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 BRIDGE_PREFIX: Final = "berthb"
 TAP_PREFIX: Final = "bertht"
+UPLINK_PREFIX: Final = "berthv"
 INTERFACE_NAME_MAX: Final = 15
 """Characters of a name (IFNAMSIZ without its terminator). libvirt takes over names that begin with `vnet`."""
 
@@ -15,6 +16,11 @@ INTERFACE_NAME_MAX: Final = 15
 def bridge_name(vni: int) -> str:
     """The bridge of a network; a VNI has at most eight digits."""
     return f"{BRIDGE_PREFIX}{vni}"
+
+
+def uplink_name(vni: int) -> str:
+    """The port of a network's bridge that leads to other nodes."""
+    return f"{UPLINK_PREFIX}{vni}"
 
 
 def tap_name(allocation_id: UUID) -> str:

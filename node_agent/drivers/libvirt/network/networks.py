@@ -1,14 +1,15 @@
 """The tenant networks of one node: guests are brought in before they start and taken out before their slots are free.
 
 What should be is in the records of the guests; what is, in the kernel. An agent that starts makes the second equal the first.
-The rules are replaced as a whole then, and when they differ from what the agent left, for example after `nft flush ruleset`.
+The rules are replaced as a whole then, and when they differ from what the agent left, for example after `nft flush ruleset`, and
+when a network gets or loses a guest on another node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -29,14 +30,18 @@ from node_agent.drivers.libvirt.network.rules import (
     TABLES,
     Guest,
     Policy,
+    Remote,
     addition,
     address_of,
     conflict,
     removal,
     replacement,
 )
+from node_agent.drivers.libvirt.network.span import Span
+from node_agent.drivers.libvirt.network.uplinks import destinations, is_connected, make_uplink
 from node_agent.drivers.threads import in_thread
 from node_agent.problems import CannotStart
+from node_agent.wire.networks import SpannedNetwork
 
 log = structlog.get_logger("node_agent.network")
 
@@ -45,11 +50,17 @@ _OWNER = "\0berth-tenant-networks"
 
 
 class TenantNetworks:
-    """Bridges, taps and rules of this network namespace. `guests` returns those that should be there, by their records."""
+    """Bridges, taps, uplinks and rules of this network namespace. `guests` returns those that should be there, by their records.
 
-    def __init__(self, policy: Policy, guests: Callable[[], list[Guest]]) -> None:
+    `span`: what is known of other nodes; None if networks end at this node.
+    """
+
+    def __init__(self, policy: Policy, guests: Callable[[], list[Guest]], span: Span | None = None) -> None:
         self._policy = policy
         self._guests = guests
+        self._span = span
+        self._remotes: tuple[Remote, ...] = ()
+        """Those that the rules name."""
         self._lock = asyncio.Lock()
         self._left: str | None = None
         self._owner: socket.socket | None = None
@@ -93,8 +104,15 @@ class TenantNetworks:
         async with self._lock:
             return await in_thread(partial(self._take_out, allocation_id))
 
+    def note_other_nodes(self, networks: Sequence[SpannedNetwork]) -> bool:
+        """From the next `tend` or `bring_in` on networks span these guests of other nodes; return whether that is a change."""
+        return self._span is not None and self._span.note(networks)
+
     async def tend(self) -> bool:
-        """Restore rules and interfaces that something else has changed; whether it had. Raises OSError."""
+        """Restore rules and interfaces that something else has changed; whether it had. Raises OSError.
+
+        Networks are connected with those nodes that the last `note_other_nodes` named.
+        """
         async with self._lock:
             return await in_thread(self._tend)
 
@@ -103,7 +121,7 @@ class TenantNetworks:
             raise NetworkError(problem)
         there = links()
         others = [one for one in self._wanted(there) if one.allocation_id != guest.allocation_id]
-        if self._left is None or listed_rules(TABLES) != self._left:
+        if self._left is None or listed_rules(TABLES) != self._left or self._differs([*others, guest]):
             self._replace([*others, guest])
         make_bridge(guest.bridge, guest.order, there)
         try:
@@ -112,6 +130,7 @@ class TenantNetworks:
             # An element of a guest without a readable record is in the way.
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
             self._replace([*others, guest])
+        self._connect(guest)
         make_tap(guest, links())
         self._left = listed_rules(TABLES)
         self._brought_in.add(guest.allocation_id)
@@ -146,14 +165,16 @@ class TenantNetworks:
         address = str(own.order.address) if own is not None else address_of(tap, listed or "")
         if address is not None and address not in {str(guest.order.address) for guest in others}:
             forget_connections(address)
-        if own is not None and own.bridge in there and own.bridge not in {guest.bridge for guest in others}:
-            remove_link(own.bridge)
-            removed.append(own.bridge)
+        if own is not None and own.bridge not in {guest.bridge for guest in others}:
+            for name in (own.uplink, own.bridge):
+                if name in there:
+                    remove_link(name)
+                    removed.append(name)
         return removed
 
     def _remove_rules(self, own: Guest | None, others: list[Guest], listed: str | None) -> None:
         try:
-            if own is not None and listed == self._left:
+            if own is not None and listed == self._left and not self._differs(others):
                 apply_rules(removal(self._policy, own, others))
                 self._left = listed_rules(TABLES)
                 return
@@ -164,10 +185,13 @@ class TenantNetworks:
     def _tend(self) -> bool:
         there = links()
         guests = self._wanted(there)
-        whole = self._left is not None and listed_rules(TABLES) == self._left and _complete(guests, there)
+        whole = self._left is not None and listed_rules(TABLES) == self._left and self._complete(guests, there)
         if not whole:
             self._rebuild()
             log.warning("tenant_networks_restored", guests=len(guests))
+        elif self._differs(guests):
+            self._rebuild()
+            log.info("tenant_networks_connected", guests_elsewhere=len(self._remotes))
         return not whole
 
     def _rebuild(self) -> None:
@@ -175,7 +199,7 @@ class TenantNetworks:
         there = links()
         guests = self._wanted(there)
         self._replace(guests)
-        for name in sorted(set(there) - {guest.tap for guest in guests} - {guest.bridge for guest in guests}):
+        for name in sorted(set(there) - self._names(guests)):
             try:
                 remove_link(name)
             except OSError as error:
@@ -186,18 +210,44 @@ class TenantNetworks:
             try:
                 make_bridge(guest.bridge, guest.order, links())
                 make_tap(guest, links())
+                self._connect(guest)
             except OSError as error:
                 log.error("guest_without_network", allocation_id=str(guest.allocation_id), why=str(error))
 
     def _replace(self, guests: list[Guest]) -> None:
-        apply_rules(replacement(self._policy, guests))
+        remotes = self._wanted_remotes(guests)
+        apply_rules(replacement(self._policy, guests, remotes))
         self._left = listed_rules(TABLES)
+        self._remotes = remotes
+
+    def _wanted_remotes(self, guests: list[Guest]) -> tuple[Remote, ...]:
+        if self._span is None:
+            return ()
+        self._span.keep()
+        return self._span.remotes(guests)
+
+    def _differs(self, guests: list[Guest]) -> bool:
+        """Whether other guests on other nodes are known than the rules name."""
+        return self._wanted_remotes(guests) != self._remotes
+
+    def _connect(self, guest: Guest) -> None:
+        """The network's uplink sends to the nodes that the rules accept from. After the rules: no frame arrives unfiltered."""
+        if self._policy.uplink is not None:
+            make_uplink(guest, self._policy.uplink, self._remotes, links())
+
+    def _names(self, guests: list[Guest]) -> set[str]:
+        uplinks = {guest.uplink for guest in guests} if self._policy.uplink is not None else set()
+        return {guest.tap for guest in guests} | {guest.bridge for guest in guests} | uplinks
+
+    def _complete(self, guests: list[Guest], there: dict[str, Link]) -> bool:
+        if self._names(guests) != set(there) or not all(is_complete(guest, there) for guest in guests):
+            return False
+        uplink = self._policy.uplink
+        if uplink is None:
+            return True
+        found = destinations()
+        return all(is_connected(guest, uplink, self._remotes, there, found) for guest in guests)
 
 
 def _has_tap(guest: Guest, there: dict[str, Link]) -> bool:
     return guest.tap in there and owner_of(there[guest.tap]) == guest.allocation_id
-
-
-def _complete(guests: list[Guest], there: dict[str, Link]) -> bool:
-    wanted = {guest.tap for guest in guests} | {guest.bridge for guest in guests}
-    return wanted == set(there) and all(is_complete(guest, there) for guest in guests)

@@ -7,6 +7,10 @@ and reach the node as from the tap: its chain `input`, and `prerouting` of `inet
 out of its bridge, drop them; with br_netfilter the latter sees frames as from the bridge. The node asks
 for a guest from any of its addresses, so only requests are bound to the networks. Table `inet berth` is between networks,
 node and the rest. A chain of another table can still drop what these accept, and accepts nothing that these drop.
+
+A network's uplink, its bridge's port to other nodes, is filtered as taps are: a frame passes if MAC and IPv4 address are those
+of one guest of the network on another node. Nothing passes between uplink and node. VXLAN packets are accepted from the nodes
+that have guests of their network, and no guest can send any.
 """
 
 from __future__ import annotations
@@ -18,12 +22,22 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 from uuid import UUID
 
-from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, bridge_name, tap_name
+from node_agent.drivers.libvirt.network.names import (
+    BRIDGE_PREFIX,
+    TAP_PREFIX,
+    UPLINK_PREFIX,
+    bridge_name,
+    tap_name,
+    uplink_name,
+)
 from node_agent.wire.networks import NetworkOrder
 
 TABLES = ("bridge berth", "inet berth")
 ALWAYS_CLOSED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 """Addresses of no host, this host, link-local ones with the metadata address of clouds, multicast and reserved ones."""
+VXLAN_PORT = 4789
+VXLAN_OVERHEAD_BYTES = 50
+"""RFC 7348, over IPv4."""
 
 _BRIDGE = f"""
 table bridge berth {{
@@ -32,7 +46,10 @@ table bridge berth {{
   set subnets {{ type ipv4_addr; flags interval; {{subnets}}}}
   chain prerouting {{
     type filter hook prerouting priority -300; policy accept;
-    iifname != "{TAP_PREFIX}*" accept
+    iifname "{TAP_PREFIX}*" jump frames
+    iifname "{UPLINK_PREFIX}*" jump frames
+  }}
+  chain frames {{
     ether type vlan counter drop comment "vlan"
     iifname . ether saddr != @cards counter drop comment "mac"
     arp operation request arp daddr ip != @subnets counter drop comment "arp of other networks"
@@ -46,6 +63,11 @@ table bridge berth {{
   chain input {{
     type filter hook input priority -300; policy accept;
     iifname "{TAP_PREFIX}*" ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 counter drop comment "link-local"
+    iifname "{UPLINK_PREFIX}*" counter drop comment "other nodes to node"
+  }}
+  chain output {{
+    type filter hook output priority -300; policy accept;
+    oifname "{UPLINK_PREFIX}*" counter drop comment "node to other nodes"
   }}
 }}
 """
@@ -55,9 +77,15 @@ table inet berth {{
   set guests {{ type ipv4_addr; {{guests}}}}
   set bridges {{ type ifname . ifname; {{bridges}}}}
   map published {{ type ipv4_addr . inet_service : ipv4_addr . inet_service; {{published}}}}
+  set peers {{ typeof ip saddr . @th,96,24; {{peers}}}}
   chain prerouting {{
     type filter hook prerouting priority -300; policy accept;
     iifname "{TAP_PREFIX}*" counter drop comment "past its bridge"
+    iifname "{UPLINK_PREFIX}*" counter drop comment "uplink past its bridge"
+  }}
+  chain underlay {{
+    type filter hook input priority -10; policy accept;
+    {{underlay}}
   }}
   chain published_outside {{
     type nat hook prerouting priority -100; policy accept;
@@ -75,6 +103,7 @@ table inet berth {{
     oifname "{BRIDGE_PREFIX}*" jump to_guest
   }}
   chain from_guest {{
+    udp dport {VXLAN_PORT} counter drop comment "vxlan"
     oifname "{BRIDGE_PREFIX}*" counter drop comment "other network"
     ct state established,related accept
     ip saddr != @guests counter drop comment "no guest"
@@ -103,16 +132,51 @@ table inet berth {{
 """
 
 
+# A packet with a peer's address that arrives on another interface than that peer's is forged.
+_UNDERLAY = f"""udp dport {VXLAN_PORT} fib saddr . iif oif missing counter drop comment "not from its interface"
+    udp dport {VXLAN_PORT} ip daddr {{local}} ip saddr . @th,96,24 @peers accept
+    udp dport {VXLAN_PORT} counter drop comment "no peer\""""
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """How the node's networks are connected with those of other nodes: VXLAN (RFC 7348) from `underlay`.
+
+    `peers`: the networks in which other nodes may have their underlay addresses. `mtu`: bytes of an IP packet of a guest.
+    """
+
+    underlay: IPv4Address
+    peers: tuple[IPv4Network, ...]
+    mtu: int
+
+
 @dataclass(frozen=True)
 class Policy:
     """What holds for every guest of the node. `host` is the address of published ports, `closed` what no guest reaches.
 
-    `egress`: whether guests reach what is neither closed nor another network, with the node's address as source.
+    `egress`: whether guests reach what is neither closed nor another network, with the node's address as source. `uplink`: None
+    if networks end at the node.
     """
 
     host: IPv4Address
     closed: tuple[IPv4Network, ...]
     egress: bool
+    uplink: Uplink | None = None
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A guest of network `vni` on another node, whose underlay address is `underlay`."""
+
+    vni: int
+    mac: str
+    address: IPv4Address
+    underlay: IPv4Address
+
+    @property
+    def uplink(self) -> str:
+        """The name of its network's uplink."""
+        return uplink_name(self.vni)
 
 
 @dataclass(frozen=True)
@@ -137,6 +201,11 @@ class Guest:
         """The name of its network's bridge."""
         return bridge_name(self.order.vni)
 
+    @property
+    def uplink(self) -> str:
+        """The name of its network's uplink."""
+        return uplink_name(self.order.vni)
+
 
 def conflict(guest: Guest, others: Iterable[Guest]) -> str | None:
     """Why the guest cannot have its network beside these guests; None if it can. Rules with such a pair nftables may refuse."""
@@ -159,16 +228,24 @@ def conflict(guest: Guest, others: Iterable[Guest]) -> str | None:
     return None
 
 
-def replacement(policy: Policy, guests: Iterable[Guest]) -> str:
+def replacement(policy: Policy, guests: Iterable[Guest], remotes: Iterable[Remote] = ()) -> str:
     """Both tables as they should be, in place of what is there. Connections go on."""
-    elements = _elements(policy, guests)
+    elements = {**_elements(policy, guests), "peers": []}
+    for one in remotes:
+        elements["cards"].append(f'"{one.uplink}" . {one.mac}')
+        elements["addresses"].append(f'"{one.uplink}" . {one.mac} . {one.address}')
+        if (peer := f"{one.underlay} . {one.vni}") not in elements["peers"]:
+            elements["peers"].append(peer)
     filled = {name: f"elements = {{ {', '.join(found)} }}; " if found else "" for name, found in elements.items()}
-    closed = ", ".join(map(str, sorted({*ALWAYS_CLOSED, *policy.closed})))
+    closed = ", ".join(
+        map(str, sorted({*ALWAYS_CLOSED, *policy.closed, *(policy.uplink.peers if policy.uplink else ())}))
+    )
     bridge = _filled(_BRIDGE, filled)
     inet = _filled(
         _INET,
         {
             **filled,
+            "underlay": _filled(_UNDERLAY, {"local": str(policy.uplink.underlay)}) if policy.uplink else "",
             "closed": f"elements = {{ {closed} }}; ",
             "outbound": "accept" if policy.egress else 'counter drop comment "outbound"',
             "masquerade": f'ip saddr @guests oifname != "{BRIDGE_PREFIX}*" masquerade' if policy.egress else "",

@@ -1,0 +1,163 @@
+"""What guests of two nodes reach, while peers come, go and die, agents are killed and interfaces change. Prints JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tests.libvirt_driver.network.frames import MARK
+from tests.libvirt_driver.network.spanning.nodes import GUESTS, MTU, Fabric, fabric_with, scratch
+from tests.libvirt_driver.network.spanning.packets import RAW_SENDER, arrives, ethernet, ipv4
+from tests.libvirt_driver.network.stage import reached, sh
+
+A1, A2 = GUESTS["a1"], GUESTS["a2"]
+UPLINK = A1.uplink
+
+
+def said(client: str, server: str) -> str:
+    """What the server of a guest says to another guest; empty if nothing arrives."""
+    return reached(client, str(GUESTS[server].order.address), 22)
+
+
+def seen() -> dict[str, str]:
+    """Who reaches whom, by client and server."""
+    return {f"{client} {server}": said(client, server) for client, server in
+            (("a1", "a2"), ("a2", "a1"), ("b1", "b2"), ("a1", "a3"), ("a1", "b2"), ("b2", "a1"))}  # fmt: skip
+
+
+def sized(length: int) -> bool:
+    """Whether a packet of so many bytes arrives at the other node's guest."""
+    own, other = A1.order, A2.order
+    payload = MARK + bytes(length - 20 - len(MARK))
+    frame = ethernet(own.mac, other.mac, ipv4(own.address, other.address, payload))
+    sh(f"ip link set eth0 mtu {MTU + 50}", "a1")
+    found = arrives("a2", "a1", RAW_SENDER, frame.hex(), "eth0")
+    sh(f"ip link set eth0 mtu {MTU}", "a1")
+    return found
+
+
+def shown() -> str:
+    """Uplink, destinations and rules of the first node."""
+    details = f"ip -details link show {UPLINK} | sed 's/^[0-9]*: //; /link.ether/d; /bridge_slave/d'"
+    details += f"; bridge fdb show dev {UPLINK} | grep dst | sort"
+    text = sh(f"{details}; nft -s list ruleset; ip -br link | grep -o '^berth[a-z0-9]*' | sort", "n1")
+    return "\n".join(sorted(text.replace(",", "\n").split()))
+
+
+DAMAGES = {
+    "uplink gone": f"ip link delete {UPLINK}",
+    "uplink down": f"ip link set {UPLINK} down",
+    "uplink out of its bridge": f"ip link set {UPLINK} nomaster",
+    "uplink in another bridge": f"ip link set {UPLINK} master {GUESTS['b1'].bridge}",
+    "another mtu": f"ip link set {UPLINK} mtu 1400",
+    "a destination gone": f"bridge fdb del 00:00:00:00:00:00 dev {UPLINK} dst 192.0.2.2",
+    "another destination": f"bridge fdb append 00:00:00:00:00:00 dev {UPLINK} dst 192.0.2.99",
+    "a guest elsewhere": f"bridge fdb replace {A2.order.mac} dev {UPLINK} dst 192.0.2.99",
+    "an uplink that learns": f"""ip link delete {UPLINK}
+        ip link add {UPLINK} type vxlan id 1 local 192.0.2.1 dstport 4789; ip link set {UPLINK} master {A1.bridge} up""",
+    "an uplink of another network": f"""ip link delete {UPLINK}
+        ip link add {UPLINK} type vxlan id 77 local 192.0.2.1 dstport 4789 nolearning
+        ip link set {UPLINK} master {A1.bridge} up""",
+    "rules flushed": "nft flush ruleset",
+    "no peers in the rules": "nft flush set inet berth peers",
+    "a stray uplink": "ip link add berthv99 type bridge",
+}  # fmt: skip
+
+
+def damaged(fabric: Fabric) -> dict[str, list[bool]]:
+    """What each damage changes, and what a repair restores."""
+    node = fabric.nodes["n1"]
+    found: dict[str, list[bool]] = {}
+    whole = shown()
+    for name, damage in DAMAGES.items():
+        sh(damage, "n1")
+        changed = shown() != whole
+        found[name] = [changed, node.tend(), shown() == whole, node.tend()]
+    return found
+
+
+def come_and_go(fabric: Fabric) -> dict[str, Any]:
+    """What is reached while guests of other nodes are named and not."""
+    n1 = fabric.nodes["n1"]
+    found: dict[str, Any] = {}
+    found["again"] = [n1.knows(*GUESTS), said("a1", "a2")]
+    n1.knows("a3", "b2")
+    found["a2 is not named"] = {name: said("a1", name) for name in ("a2", "a3")}
+    found["a2 may ask"] = said("a2", "a1")
+    n1.knows(*GUESTS)
+    found["a2 is named"] = {name: said("a1", name) for name in ("a2", "a3")}
+    found["a1 leaves"] = [n1.call("out", "a1"), sh("ip -br link", "n1").count(UPLINK), said("b1", "b2")]
+    _card_again()
+    n1.call("in", "a1")
+    found["a1 returns"] = said("a1", "a2")
+    return found
+
+
+def _card_again() -> None:
+    """The tap of a guest that left is gone, and with it the card of this stage."""
+    sh(f"ip link add {A1.tap} type veth peer name eth0 netns a1 address {A1.order.mac}", "n1")
+    sh(
+        f"ip link set eth0 up mtu {MTU}; ip addr add {A1.order.address}/24 dev eth0; ip route add default via {A1.order.gateway}",
+        "a1",
+    )
+
+
+def without_agents(fabric: Fabric) -> dict[str, Any]:
+    """What is reached while an agent or a node is dead, and after a start without the control plane."""
+    n1 = fabric.nodes["n1"]
+    found: dict[str, Any] = {}
+    n1.kill()
+    found["agent killed"] = said("a1", "a2")
+    sh(f"ip link delete {UPLINK}; nft flush ruleset", "n1")
+    n1.start()
+    found["agent started"] = [said("a1", "a2"), said("a1", "b2")]
+    n1.kill()
+    (n1.directory / "networks.json").write_text("{")
+    n1.start()
+    found["file damaged"] = [said("a1", "a2"), said("a1", "a3")]
+    n1.knows(*GUESTS)
+    found["control plane answered"] = said("a1", "a2")
+    fabric.nodes["n3"].kill()
+    sh("ip link set n3 down")
+    found["node dead"] = {name: said("a1", name) for name in ("a2", "a3")}
+    sh("ip link set n3 up")
+    found["node back"] = said("a1", "a3")
+    return found
+
+
+def in_the_bridge_of_b() -> str:
+    """What tenant B's guest on the other node says to tenant A's guest whose tap is a port of B's bridge."""
+    sh(f"ip link set {A1.tap} master {GUESTS['b1'].bridge}", "n1")
+    sh(f"ip route add {GUESTS['b2'].order.address} dev eth0", "a1")
+    sh(f"ip route add {A1.order.address} dev eth0", "b2")
+    return said("a1", "b2")
+
+
+def everything() -> dict[str, Any]:
+    """All of it, on one stage."""
+    with scratch() as directory:
+        fabric = fabric_with(directory)
+        found: dict[str, Any] = {}
+        try:
+            found["reached"] = seen()
+            found["sized"] = [sized(MTU), sized(MTU + 1)]
+            for name in ("n1", "n2"):
+                sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do echo 1 >$f; done", name)
+            found["bridge netfilter"] = seen()
+            for name in ("n1", "n2"):
+                sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do echo 0 >$f; done", name)
+            found["damages"] = damaged(fabric)
+            found["come and go"] = come_and_go(fabric)
+            found["without agents"] = without_agents(fabric)
+            for node in fabric.nodes.values():
+                node.rules_off()
+            found["no rules"] = seen()
+            found["same bridge, no rules"] = in_the_bridge_of_b()
+        finally:
+            fabric.end()
+    return found
+
+
+if __name__ == "__main__":
+    json.dump(everything(), sys.stdout)
