@@ -33,6 +33,7 @@ from node_agent.drivers.contract import Driver, Held, Inventory
 from node_agent.drivers.looking import Look
 from node_agent.drivers.reachability import Reachability
 from node_agent.drivers.restarting import RestartLimits, Restarts
+from node_agent.drivers.spanning import OtherNodes
 from node_agent.durable_files import DirectoryOwnership, make_private_directory
 from node_agent.effects import Effects
 from node_agent.enrolment import Enrolment
@@ -103,6 +104,7 @@ class Agent:
         self._look = Look(self._driver)
         self._reachability = Reachability(self._driver, settings.agent_unreachable_seconds)
         self._beating = asyncio.Lock()
+        self._other_nodes = OtherNodes(self._driver, settings.underlay())
         self._run_id = uuid4()
 
     async def run(self) -> None:
@@ -296,7 +298,7 @@ class Agent:
                 self._metrics.leases_cleared.inc(len(await self._driver.tend_leases()))
             except OSError as error:
                 log.error("leases_not_tended", why=str(error))
-            await asyncio.sleep(self._settings.agent_lease_seconds / LEASE_RENEWALS)
+            await self._other_nodes.pause(self._settings.agent_lease_seconds / LEASE_RENEWALS)
 
     async def _heartbeat(self) -> HeartbeatAnswer:
         # One at a time: an older inventory never arrives after a newer one.
@@ -316,11 +318,13 @@ class Agent:
             key_set_refusal=self._key_sets.refusal,
             agent_run=self._run_id,
             features=[*FEATURES, *self._settings.features()],
+            span=self._other_nodes.report(),
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)
         self._heartbeat_answered_at = answer.server_time
         self._key_set_wanted = self._key_sets.is_wanted(answer.key_set_serial)
         self._refusals_in_a_row = 0
+        self._other_nodes.take(answer.span)
         return answer
 
     def _noted(self, inventory: Inventory | None) -> Inventory | None:

@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_va
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.guests import GuestReport, RestartPolicy
 from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
-from node_agent.wire.networks import NetworkOrder, SpannedNetwork, Underlay
+from node_agent.wire.networks import NetworkOrder, SpanAnswer, SpanReport
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
@@ -292,7 +292,7 @@ class Heartbeat(Wire):
     """Body of `POST /node/v1/heartbeat`: the agent's state and the allocations that the node holds.
 
     `agent_run` is drawn at the agent's start: after another one the node is discovered again. `features`: what agents of
-    earlier versions lack. `underlay`: where the node receives VXLAN packets, if it does.
+    earlier versions lack. `span`: of agents that connect tenant networks.
     """
 
     agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
@@ -304,19 +304,19 @@ class Heartbeat(Wire):
     key_set_refusal: Annotated[str, Field(max_length=32, pattern=r"^[a-z_]+$")] | None = None
     agent_run: UUID | None = None
     features: Features = Field(default_factory=list)
-    underlay: Underlay | None = None
+    span: SpanReport | None = None
 
 
 class HeartbeatAnswer(FromServer):
     """The server's clock, which the agent uses to judge expiry together with its own monotonic clock; the key set it has.
 
-    `networks`: those that have guests on the node and on others; None for an agent that does not connect them.
+    `span`: for agents that connect tenant networks.
     """
 
     server_time: datetime
     node_state: str
     key_set_serial: Whole | None = None
-    networks: list[SpannedNetwork] | None = None
+    span: SpanAnswer | None = None
 
 
 class EnrolRequest(Wire):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from node_agent.drivers.libvirt.placement import parse_processors
 from node_agent.protocol import WAIT_SECONDS_MAX
-from node_agent.wire.networks import TENANT_NETWORK_FEATURE
+from node_agent.wire.networks import TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
 
 
 def _processors(text: str) -> str:
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
 
     libvirt_network: Literal["user", "bridge"] = Field(
         "user",
-        description="driver libvirt: `user`: each guest alone; `bridge`: guests of a tenant reach each other on this node",
+        description="driver libvirt: `user`: each guest alone; `bridge`: guests of a tenant reach each other",
     )
     libvirt_closed_networks: list[IPv4Network] = Field(
         [IPv4Network(one) for one in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")],
@@ -161,12 +161,34 @@ class Settings(BaseSettings):
         False, description="whether guests of tenant networks reach other addresses, with the node's address as source"
     )
 
+    libvirt_network_uplink: Literal["none", "vxlan"] = Field(
+        "none",
+        description="`vxlan`: tenant networks span the nodes of a region that have it; `none`: they end at the node",
+    )
+    libvirt_network_underlay: Underlay | None = Field(
+        None, description="uplink `vxlan`: address of this node at which other nodes reach it"
+    )
+    libvirt_network_peers: list[IPv4Network] = Field(
+        [],
+        description="uplink `vxlan`: networks (JSON list of CIDR) in which other nodes have their underlay addresses",
+    )
+    libvirt_network_mtu: int = Field(
+        1450, ge=1280, le=8950,
+        description="uplink `vxlan`: largest IP packet of guests, 50 bytes below the underlay's; the same on all nodes",
+    )  # fmt: skip
+
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=1, le=65_535, description="its port; default: no such listener")
 
     def features(self) -> tuple[str, ...]:
         """What the agent can do by its settings: the control plane orders it of no other agent."""
-        return (TENANT_NETWORK_FEATURE,) if (self.agent_driver, self.libvirt_network) == ("libvirt", "bridge") else ()
+        if (self.agent_driver, self.libvirt_network) != ("libvirt", "bridge"):
+            return ()
+        return (TENANT_NETWORK_FEATURE, *((VXLAN_FEATURE,) if self.libvirt_network_uplink == "vxlan" else ()))
+
+    def underlay(self) -> IPv4Address | None:
+        """Where other nodes reach the tenant networks of this one; None if they do not."""
+        return self.libvirt_network_underlay if VXLAN_FEATURE in self.features() else None
 
     def token(self) -> str | None:
         """The enrolment token, from its variable or its file; None when neither is there. Raises OSError."""

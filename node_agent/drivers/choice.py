@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
 
 from node_agent.drivers.contract import Driver
 from node_agent.drivers.images import ImageBounds
@@ -13,6 +14,9 @@ from node_agent.drivers.sandbox.driver import SandboxDriver
 from node_agent.drivers.sandbox.provisioning import SandboxLimits
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
+
+if TYPE_CHECKING:
+    from node_agent.drivers.libvirt.network.rules import Uplink
 
 
 def choose_driver(settings: Settings) -> Driver:
@@ -92,7 +96,28 @@ def _libvirt(settings: Settings) -> Driver:
         raise CannotStart(
             "BERTH_LIBVIRT_NETWORK=bridge needs an address other than loopback as BERTH_AGENT_ADVERTISED_HOST"
         )
-    policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress)
+    uplink = _uplink(settings)
+    policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress, uplink)
     in_networks = settings.libvirt_network == "bridge"
     gpus = GpuSettings(settings.libvirt_gpus_after == "host") if settings.libvirt_gpus == "vfio" else None
     return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus)
+
+
+def _uplink(settings: Settings) -> Uplink | None:
+    """How tenant networks leave the node. Raises CannotStart for settings that are incomplete."""
+    from node_agent.drivers.libvirt.network.rules import Uplink
+
+    if settings.libvirt_network_uplink == "none":
+        return None
+    if settings.libvirt_network != "bridge":
+        raise CannotStart("BERTH_LIBVIRT_NETWORK_UPLINK needs BERTH_LIBVIRT_NETWORK=bridge")
+    underlay, peers = settings.libvirt_network_underlay, settings.libvirt_network_peers
+    if underlay is None or not peers:
+        raise CannotStart(
+            "BERTH_LIBVIRT_NETWORK_UPLINK=vxlan needs BERTH_LIBVIRT_NETWORK_UNDERLAY and BERTH_LIBVIRT_NETWORK_PEERS"
+        )
+    if not any(underlay in network for network in peers):
+        raise CannotStart(
+            f"BERTH_LIBVIRT_NETWORK_UNDERLAY {underlay} is in none of BERTH_LIBVIRT_NETWORK_PEERS, so no other node would use it"
+        )
+    return Uplink(underlay, tuple(peers), settings.libvirt_network_mtu)

@@ -54,6 +54,7 @@ from node_agent.protocol import (
     VerbResult,
 )
 from node_agent.wire.guests import RestartPolicy
+from node_agent.wire.networks import SpannedNetwork
 from node_agent.wire.topology import Topology
 
 Result = TypeVar("Result")
@@ -249,6 +250,17 @@ class InteractiveConsole(Protocol):
 
         It may be made not to block. At the guest's end it reads as ended. Entering it raises LookupError if there is no such
         guest, OSError if its console cannot be opened.
+        """
+
+
+@runtime_checkable
+class Spanning(Protocol):
+    """What a driver has besides if tenant networks may span nodes."""
+
+    def note_other_nodes(self, networks: Sequence[SpannedNetwork]) -> bool:
+        """Networks span these guests of other nodes from the next `tend_leases` on; return whether that is a change.
+
+        Neither blocks nor raises.
         """
 
 

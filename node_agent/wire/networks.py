@@ -1,8 +1,8 @@
 """Tenant networks: the order of one guest's network, and the guests of a network on other nodes.
 
 `NetworkOrder` is an optional member of a provision's parameters: only agents whose heartbeat names `TENANT_NETWORK_FEATURE`
-receive it, an agent of the version before would refuse the task. `SpannedNetwork` is in answers to the heartbeat of an agent that
-names `VXLAN_FEATURE`.
+receive it, an agent of the version before would refuse the task. `SpanReport` is in the heartbeat of an agent that names
+`VXLAN_FEATURE`, `SpanAnswer` in the answer.
 """
 
 from __future__ import annotations
@@ -93,3 +93,17 @@ class SpannedNetwork(FromServer):
     network_id: UUID
     vni: _Vni
     guests: list[RemoteGuest]
+
+
+class SpanReport(Wire):
+    """Member of the heartbeat of an agent that connects tenant networks. `etag`: that of the answer whose networks it has."""
+
+    underlay: Underlay
+    etag: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")] | None = None
+
+
+class SpanAnswer(FromServer):
+    """Member of the answer. `networks`: all of the node's; None if they are those of the agent's `etag`."""
+
+    etag: str
+    networks: list[SpannedNetwork] | None

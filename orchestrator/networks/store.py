@@ -46,13 +46,18 @@ where (select last_value from network_vnis) < :vni_max
 on conflict (tenant_id, region) do nothing
 """
 _LEASE_ADDRESS = """
-insert into network_addresses (allocation_id, network_id, address)
-select :allocation_id, :network_id, cast(:base as inet) + place
-from generate_series(cast(:first as bigint), cast(:last as bigint)) place
-where not exists (select from network_addresses x
-                  where x.network_id = :network_id and x.address = cast(:base as inet) + place)
-order by place limit 1
-returning host(address)
+with leased as (
+    insert into network_addresses (allocation_id, network_id, address)
+    select :allocation_id, :network_id, cast(:base as inet) + place
+    from generate_series(cast(:first as bigint), cast(:last as bigint)) place
+    where not exists (select from network_addresses x
+                      where x.network_id = :network_id and x.address = cast(:base as inet) + place)
+    order by place limit 1
+    returning host(address) as address
+), changed as (
+    update networks set members_version = members_version + 1 where id = :network_id and exists (select from leased)
+)
+select address from leased
 """
 # Any free port: the one that was freed last may still be in the configuration of its last tenant.
 _LEASE_PORT = """

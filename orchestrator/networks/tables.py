@@ -1,11 +1,13 @@
 """The tables of tenant networks.
 
-Created by migrations/versions/from_0032/r0040_tenant_networks.py, which explains columns; a test keeps both equal.
+Created by r0040_tenant_networks.py and r0041_spanned_networks.py of migrations/versions/from_0032, which explain columns; a
+test keeps both equal.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -34,6 +36,7 @@ networks = Table(
     Column("vni", Integer, nullable=False),
     Column("subnet", CIDR, nullable=False),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("members_version", BigInteger, nullable=False, server_default=text("1")),
     CheckConstraint("vni between 1 and 16777215", name="network_vni_is_valid"),
     CheckConstraint("family(subnet) = 4 and masklen(subnet) between 8 and 29", name="network_subnet_is_ipv4"),
     UniqueConstraint("tenant_id", "region", name="network_of_tenant"),

@@ -23,7 +23,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, INET, JSONB
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ, Domain
 
@@ -83,6 +83,8 @@ nodes = Table(
     Column("key_set_refusal", Text),
     Column("agent_run", Uuid),
     Column("agent_features", ARRAY(Text), nullable=False, server_default="{}"),
+    Column("underlay", INET),
+    CheckConstraint("family(underlay) = 4 and masklen(underlay) = 32", name="node_underlay_is_a_host"),
     CheckConstraint("half_slots <= slot_count", name="half_within_node"),
     CheckConstraint("(half_slots = 0) = (slot_count = 0)", name="half_of_slots"),
     CheckConstraint("free_mask >> slot_count = 0", name="free_mask_within_node"),

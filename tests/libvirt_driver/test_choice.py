@@ -24,6 +24,35 @@ def test_the_address_of_guests_must_be_one_of_the_node(tmp_path: Path) -> None:
     assert not (tmp_path / "guests").exists()
 
 
+SPANNING = {
+    "libvirt_network": "bridge", "libvirt_network_uplink": "vxlan", "libvirt_network_underlay": "192.0.2.7",
+    "libvirt_network_peers": ["192.0.2.0/24"], "agent_advertised_host": "192.0.2.7",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"libvirt_network": "user"}, "needs BERTH_LIBVIRT_NETWORK=bridge"),
+        ({"libvirt_network_underlay": None}, "needs BERTH_LIBVIRT_NETWORK_UNDERLAY and"),
+        ({"libvirt_network_peers": []}, "and BERTH_LIBVIRT_NETWORK_PEERS"),
+        ({"libvirt_network_peers": ["198.51.100.0/24"]}, "192.0.2.7 is in none of BERTH_LIBVIRT_NETWORK_PEERS"),
+    ],
+)
+def test_an_uplink_that_is_stated_by_half_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    pytest.importorskip("libvirt", reason="the packages of requirements-libvirt.lock are not installed")
+    with pytest.raises(CannotStart, match=words):
+        choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **{**SPANNING, **change}))
+    assert not (tmp_path / "guests").exists()
+    choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **SPANNING))
+
+
+@pytest.mark.parametrize("underlay", ["127.0.0.1", "0.0.0.0", "224.0.0.9", "node.example"])
+def test_an_underlay_address_that_other_nodes_cannot_reach_is_refused(tmp_path: Path, underlay: str) -> None:
+    with pytest.raises(ValueError, match="libvirt_network_underlay"):
+        settings(tmp_path, **{**SPANNING, "libvirt_network_underlay": underlay})
+
+
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = [name for name in sys.modules if name.startswith("node_agent.drivers.libvirt.")]
     for name in loaded:

@@ -77,6 +77,14 @@ def test_a_guest_of_a_tenant_network_has_a_card_on_the_tap_of_the_agent() -> Non
     arguments = [argument.attrib["value"] for argument in domain.iter() if argument.tag.endswith("}arg")]
     assert not any("netdev" in argument for argument in arguments), "and no user network beside it"
     assert "i8042=off,sata=off,smbus=off" in arguments
+    assert card.find("mtu") is None
+
+
+def test_a_guest_in_a_network_that_spans_nodes_learns_its_mtu() -> None:
+    (card,) = defined(network=network_of(2), network_mtu=1450).iter("interface")
+    mtu = card.find("mtu")
+    assert mtu is not None
+    assert mtu.attrib == {"size": "1450"}
 
 
 def test_the_disk_is_encrypted_and_the_image_stays_roots() -> None:

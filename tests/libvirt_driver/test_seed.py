@@ -83,11 +83,12 @@ def test_a_guest_of_a_tenant_network_gets_its_address_from_the_seed(tmp_path: Pa
     assert not has_network_config(path), "by default the guest uses DHCP"
     order = NetworkOrder.model_validate(network_of(2))
     write_seed(path, seed(network=order))
-    volume, content = pycdlib.PyCdlib(), io.BytesIO()
-    volume.open(str(path))
-    volume.get_file_from_iso_fp(content, rr_path="/network-config")
-    volume.close()
-    assert yaml.safe_load(content.getvalue()) == {
+    plain = network_config(path)
+    write_seed(path, seed(network=order, network_mtu=1450))
+    spanned = network_config(path)
+    assert spanned["ethernets"]["tenant"].pop("mtu") == 1450
+    assert spanned == plain
+    assert plain == {
         "version": 2,
         "ethernets": {
             "tenant": {
@@ -96,6 +97,15 @@ def test_a_guest_of_a_tenant_network_gets_its_address_from_the_seed(tmp_path: Pa
             }
         },
     }  # fmt: skip
+
+
+def network_config(path: Path) -> Any:
+    """The volume's network configuration."""
+    volume, content = pycdlib.PyCdlib(), io.BytesIO()
+    volume.open(str(path))
+    volume.get_file_from_iso_fp(content, rr_path="/network-config")
+    volume.close()
+    return yaml.safe_load(content.getvalue())
 
 
 def has_network_config(path: Path) -> bool:

@@ -22,6 +22,16 @@ NETWORKS = [
         " insert into networks (tenant_id, region, vni, subnet) select id, 'north', 99, set_masklen(n.subnet, 23)"
         " from tenants t cross join (select subnet from networks limit 1) n where t.id = {gone}",
     ),
+    planted(
+        "a vni of two networks", "networks", "is leased to 2 networks",
+        "alter table networks drop constraint network_vni_once;"
+        " insert into networks (tenant_id, region, vni, subnet) select id, 'north', n.vni, '198.18.0.0/24'"
+        " from tenants t cross join (select vni from networks limit 1) n where t.id = {gone}",
+    ),
+    planted(
+        "a vni that is still to be drawn", "networks", "has still to draw",
+        "update networks set vni = 16777215",
+    ),
     planted("an address outside of its network", "networks", _NO_GUEST, _MOVE + "'203.0.113.7'" + _OF_ACTIVE),
     planted(
         "the gateway's address", "networks", _NO_GUEST, _MOVE + f"host({_SUBNET} + 1)::inet" + _OF_ACTIVE

@@ -48,6 +48,7 @@ from node_agent.protocol import (
     WaitAnswer,
     sign_task,
 )
+from node_agent.wire.networks import SpanAnswer
 from tests.node_agent.authority import Authority
 from tests.support.waiting import async_wait_for
 
@@ -78,6 +79,7 @@ class ControlPlane:
         self.key_set: bytes = self.signed_key_set(1, self.signing_key)
         self.announced_serial: int | None = 1
         self.planted_ca: str | None = None
+        self.span: SpanAnswer | None = None
         self.received: list[bytes] = []
         self.key_set_requests = 0
         self.node_id = uuid.uuid4()
@@ -286,8 +288,9 @@ class ControlPlane:
         if path == "/node/v1/heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(content))
             return 200, HeartbeatAnswer(
-                server_time=self.now(), node_state="active", key_set_serial=self.announced_serial
-            )
+                server_time=self.now(), node_state="active", key_set_serial=self.announced_serial,
+                span=self.span,
+            )  # fmt: skip
         if path == "/node/v1/certificate/challenge":
             return self.challenge(TpmKeys.model_validate_json(content))
         if path == "/node/v1/certificate":

@@ -14,6 +14,9 @@ CHECKS = {
     "network_address_is_a_host": Check(
         "network_addresses", ({"address": "10.64.0.2/24"}, {"address": "fd00::2"}), ({"address": "10.64.0.2"},)
     ),
+    "node_underlay_is_a_host": Check(
+        "nodes", ({"underlay": "192.0.2.1/24"}, {"underlay": "fd00::2"}), ({"underlay": "192.0.2.1"},)
+    ),
     "published_port_is_valid": Check(
         "published_ports", ({"port": 0}, {"port": 65_536}), ({"port": 1}, {"port": 65_535})
     ),

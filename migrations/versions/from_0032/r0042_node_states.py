@@ -8,7 +8,7 @@ from migrations.functions import create_functions
 from migrations.upgrading import driver_connection
 
 revision = "0042"
-down_revision = "0040"
+down_revision = "0041"
 
 _STATEMENTS = b"""
 create index enrolment_tokens_open on enrolment_tokens (node_id) where used_at is null;

@@ -81,7 +81,7 @@ def domain_xml(
     if record.network is None:
         _user_network(domain, record, host)
     else:
-        _tenant_network(domain, devices, tap_name(record.allocation_id), record.network.mac)
+        _tenant_network(domain, devices, tap_name(record.allocation_id), record.network.mac, record.network_mtu)
     return ET.tostring(domain, encoding="unicode")
 
 
@@ -190,12 +190,15 @@ def _user_network(domain: ET.Element, record: GuestRecord, host: str) -> None:
     )  # fmt: skip
 
 
-def _tenant_network(domain: ET.Element, devices: ET.Element, tap: str, mac: str) -> None:
+def _tenant_network(domain: ET.Element, devices: ET.Element, tap: str, mac: str, mtu: int | None) -> None:
     """A card on the tap that the agent has made: libvirt neither makes nor removes it, so its rules hold before the start."""
     card = ET.SubElement(devices, "interface", type="ethernet")
     ET.SubElement(card, "mac", address=mac)
     ET.SubElement(card, "target", dev=tap, managed="no")
     ET.SubElement(card, "model", type="virtio-non-transitional")
+    if mtu is not None:
+        # virtio tells the guest.
+        ET.SubElement(card, "mtu", size=str(mtu))
     ET.SubElement(card, "rom", enabled="no")
     ET.SubElement(card, "address", type="pci", domain="0x0000", bus="0x00", slot="0x1e", function="0x0")
     _arguments(domain)

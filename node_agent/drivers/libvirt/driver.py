@@ -7,7 +7,7 @@ the agent and libvirtd: an agent without memory finds them by directories, lease
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processe
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
 from node_agent.drivers.libvirt.placing import Placing
+from node_agent.drivers.libvirt.network.span import Span
 from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
@@ -53,6 +54,7 @@ from node_agent.drivers.under_way import UnderWay
 from node_agent.durable_files import make_private_directory
 from node_agent.problems import CannotStart
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, VerbResult
+from node_agent.wire.networks import SpannedNetwork
 from node_agent.wire.topology import Topology
 
 log = structlog.get_logger("node_agent.libvirt")
@@ -87,7 +89,9 @@ class LibvirtDriver:
         )  # fmt: skip
         self._slots_file, self._gpus = directory / SLOTS_FILE, gpus
         if policy is not None:
-            self._node.networks = TenantNetworks(policy, self._node.guests_in_networks)
+            span = Span(policy.uplink, directory / "networks.json") if policy.uplink is not None else None
+            self._node.networks = TenantNetworks(policy, self._node.guests_in_networks, span)
+            self._node.network_mtu = policy.uplink.mtu if policy.uplink is not None else None
         self._under_way = UnderWay()
 
     async def start(self) -> None:
@@ -229,6 +233,10 @@ class LibvirtDriver:
                 await self._node.networks.tend()
             except OSError as error:
                 log.error("tenant_networks_not_restored", why=str(error))
+
+    def note_other_nodes(self, networks: Sequence[SpannedNetwork]) -> bool:
+        """See `Spanning`."""
+        return self._node.networks is not None and self._node.networks.note_other_nodes(networks)
 
     async def topology(self) -> Topology:
         """See `node_agent.discovery`."""

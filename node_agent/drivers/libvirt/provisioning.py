@@ -76,6 +76,8 @@ class Node:
     """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
     gpus: PassedGpus | None = None
     """Of an agent with `BERTH_LIBVIRT_GPUS=vfio`."""
+    network_mtu: int | None = None
+    """Of guests in networks that span nodes."""
 
     def directory(self, allocation_id: UUID) -> GuestDirectory:
         """The directory of an allocation."""
@@ -346,6 +348,7 @@ class Provisioning:
         seed = Seed(
             instance_id=str(record.allocation_id), hostname=parameters.hostname, user=parameters.image.login_user,
             ssh_public_keys=parameters.ssh_public_keys, nonce=nonce, user_data=parameters.user_data, network=record.network,
+            network_mtu=record.network_mtu,
             host_key_private=None if private is None else private.decode(), host_key_public=public,
         )  # fmt: skip
         try:
@@ -393,6 +396,7 @@ class Provisioning:
             login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
             readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network,
             **given(self._node, slots),
+            network_mtu=self._node.network_mtu if order.parameters.network is not None else None,
         )  # fmt: skip
 
     def _disk_bytes(self) -> int:

@@ -49,6 +49,8 @@ class GuestRecord(AllocationRecord):
     """Size of the host's pages that its memory is made of; 0: ordinary ones."""
     gpus: list[str] = Field(default_factory=list)
     """PCI addresses of the host's GPUs that it gets."""
+    network_mtu: int | None = None
+    """Largest IP packet of its card; None: that of Ethernet, 1500."""
 
 
 class GuestDirectory(RecordDirectory[GuestRecord]):

@@ -47,6 +47,7 @@ class Seed:
     nonce: str
     user_data: str | None
     network: NetworkOrder | None = None
+    network_mtu: int | None = None
 
 
 def write_seed(path: Path, seed: Seed) -> None:
@@ -57,7 +58,7 @@ def write_seed(path: Path, seed: Seed) -> None:
         "vendor-data": _vendor_data(seed),
     }
     if seed.network is not None:
-        files["network-config"] = _network_config(seed.network)
+        files["network-config"] = _network_config(seed.network, seed.network_mtu)
     volume = pycdlib.PyCdlib()
     volume.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL)
     content = io.BytesIO()
@@ -81,11 +82,12 @@ def _meta_data(seed: Seed) -> str:
     return f"{names}public-keys:\n{keys}"
 
 
-def _network_config(network: NetworkOrder) -> str:
+def _network_config(network: NetworkOrder, mtu: int | None) -> str:
     """Version 2 of cloud-init's network configuration: the leased address, and nothing by DHCP or IPv6."""
     return (
         f"version: 2\nethernets:\n  tenant:\n    match: {{macaddress: {_quoted(network.mac)}}}\n"
         f"    dhcp4: false\n    dhcp6: false\n    accept-ra: false\n    link-local: []\n"
+        f"{'' if mtu is None else f'    mtu: {mtu}{chr(10)}'}"
         f"    addresses: [{_quoted(f'{network.address}/{network.subnet.prefixlen}')}]\n"
         f"    routes:\n    - {{to: 0.0.0.0/0, via: {_quoted(str(network.gateway))}}}\n"
     )

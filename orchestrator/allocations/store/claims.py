@@ -29,7 +29,9 @@ with closed as (
 ), unpublished as (
     delete from published_ports where allocation_id = :allocation_id and exists (select from closed)
 ), freed as (
-    delete from network_addresses where allocation_id = :allocation_id and exists (select from closed)
+    delete from network_addresses where allocation_id = :allocation_id and exists (select from closed) returning network_id
+), left_network as (
+    update networks set members_version = members_version + 1 where id in (select network_id from freed)
 ), due as (
     -- The node is probed after each occupation.
     update node_health set next_at = clock_timestamp()

@@ -10,6 +10,7 @@ from orchestrator.allocations.store.health import deadlines_of, note_inventory, 
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
+from orchestrator.networks.span import find_guests_elsewhere, note_node_moved
 from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent
@@ -21,7 +22,7 @@ async def record_heartbeat(
     context: Context, node_id: UUID, heartbeat: Heartbeat, *, sandbox_allowed: bool
 ) -> HeartbeatAnswer:
     """The node is online from now on; if it was not, an event says so. A complete inventory is kept for the reconciler,
-    and changes the health of the node's allocations.
+    and changes the health of the node's allocations. A node that connects tenant networks gets their guests on other nodes.
 
     Raises `DriverRefused`: the node is offline then, and its driver is recorded.
     """
@@ -37,10 +38,14 @@ async def record_heartbeat(
         elif seen.was_online and not seen.is_accepted:
             payload["last_seen_at"] = json_value(seen.last_seen_at)
             await append_event(tx, Event(EventType.NODE_OFFLINE, f"nodes/{node_id}", uuid.uuid4(), None, payload))
+        if seen.has_moved:
+            await note_node_moved(tx, node_id)
+        span = heartbeat.span if seen.is_accepted else None
+        networks = None if span is None else await find_guests_elsewhere(tx, node_id, span.etag)
     if not seen.is_accepted:
         why = f"is not its pool's, {seen.pool_driver}" if seen.pool_driver else "needs BERTH_SANDBOX_ALLOWED"
         raise DriverRefused(f"the driver {heartbeat.driver!r} of the node {why}; start its agent with another one")
-    return HeartbeatAnswer(server_time=seen.now, node_state=seen.state)
+    return HeartbeatAnswer(server_time=seen.now, node_state=seen.state, span=networks)
 
 
 async def mark_node_offline(context: Context, node_id: UUID, silent_seconds: float) -> bool:

@@ -87,19 +87,20 @@ SANDBOX_DRIVERS = frozenset({"sandbox", "noop"})
 """Drivers that carry nothing out on a real GPU."""
 _HEARTBEAT = """
 with before as (
-    select n.id, n.online, n.identity_conflict_at is null as identified, p.driver as pool_driver,
+    select n.id, n.online, n.underlay, n.identity_conflict_at is null as identified, p.driver as pool_driver,
            :allowed and coalesce(p.driver = :driver, true) as accepted
     from nodes n join pools p on p.id = n.pool_id where n.id = :node_id for no key update of n
 )
 update nodes n set driver = :driver, agent_version = :agent_version, agent_features = :features,
     key_set_serial = :key_set_serial, key_set_refusal = :key_set_refusal,
-    agent_run = coalesce(cast(:agent_run as uuid), n.agent_run),
+    agent_run = coalesce(cast(:agent_run as uuid), n.agent_run), underlay = cast(:underlay as inet),
     last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
     online = b.accepted and b.identified and n.state <> 'retired',
     row_version = n.row_version + (n.online <> (b.accepted and b.identified and n.state <> 'retired'))::integer,
     held_allocations = case when b.accepted then cast(:allocations as jsonb) else n.held_allocations end
 from before b where n.id = b.id
 returning n.name, n.state, b.online, b.identified, n.pool_id, b.pool_driver, b.accepted, n.last_seen_at,
+    n.underlay is distinct from b.underlay or (n.underlay is not null and n.online and not b.online) as has_moved,
     clock_timestamp() as now
 """
 _SET_POOL_DRIVER = "update pools set driver = :driver where id = :pool_id and driver is null"
@@ -113,6 +114,8 @@ class Seen:
     state: str
     was_online: bool
     is_accepted: bool
+    has_moved: bool
+    """Whether the node has another underlay address than before, or none any more, or has it again after it was offline."""
     pool_driver: str | None
     last_seen_at: datetime | None
     now: datetime
@@ -130,11 +133,13 @@ async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *
         "allocations": json.dumps([str(allocation) for allocation in heartbeat.allocations]),
         "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
         "allowed": is_real or sandbox_allowed, "agent_run": heartbeat.agent_run,
-        "features": heartbeat.features,
+        "features": heartbeat.features, "underlay": str(heartbeat.span.underlay) if heartbeat.span else None,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()
     if row.accepted and is_real and row.pool_driver is None:
         await tx.execute(_SET_POOL_DRIVER, {"driver": heartbeat.driver, "pool_id": row.pool_id})
     may_be_online = row.identified and row.state != "retired"
     was_online = row.online or (row.accepted and not may_be_online)
-    return Seen(row.name, row.state, was_online, row.accepted, row.pool_driver, row.last_seen_at, row.now)
+    return Seen(
+        row.name, row.state, was_online, row.accepted, row.has_moved, row.pool_driver, row.last_seen_at, row.now
+    )  # fmt: skip

@@ -7,6 +7,11 @@ from orchestrator.verification.verdict import Bounds, Connection, Verdict
 TWICE = """
 select host(x.address), x.network_id, count(*) from network_addresses x group by x.network_id, x.address having count(*) > 1
 """
+VNI_TWICE = "select vni, count(*) from networks group by vni having count(*) > 1"
+VNI_TO_COME = """
+select w.id, w.vni from networks w cross join (select last_value, is_called from network_vnis) drawn
+where w.vni > drawn.last_value or (w.vni = drawn.last_value and not drawn.is_called)
+"""
 OVERLAPPING = "select a.id, b.id from networks a join networks b on a.subnet && b.subnet and a.id < b.id"
 OUTSIDE = """
 select x.allocation_id, host(x.address), w.subnet from network_addresses x join networks w on w.id = x.network_id
@@ -27,12 +32,14 @@ where a.node_id is distinct from p.node_id
 
 
 def check_leased_networks(connection: Connection, _: Bounds) -> Verdict:
-    """No address and no port is leased twice, in another tenant's network, or after the claim was closed."""
+    """No address, port or VNI is leased twice, in another tenant's network, or after the claim was closed."""
     verdict = Verdict(
-        "networks", "addresses and ports are leased once, in the tenant's network, until the claim is closed"
+        "networks", "addresses, ports and VNIs are leased once, in the tenant's network, until the claim is closed"
     )
     verdict.count(connection, "select count(*) from network_addresses")
     verdict.scan(connection, TWICE, "address {0} of network {1} is leased {2} times")
+    verdict.scan(connection, VNI_TWICE, "VNI {0} is leased to {1} networks")
+    verdict.scan(connection, VNI_TO_COME, "network {0} has VNI {1}, which the sequence has still to draw")
     verdict.scan(connection, OVERLAPPING, "the subnets of networks {0} and {1} overlap")
     verdict.scan(connection, OUTSIDE, "allocation {0} has address {1}, which is no guest's in {2}")
     verdict.scan(

@@ -7,7 +7,7 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ def test_a_guest_with_another_address_than_its_own_reaches_nobody(
 
     honest: Any = seed._network_config
 
-    def forged(network: NetworkOrder) -> str:
-        return str(honest(network.model_copy(update={"address": STRANGE})))
+    def forged(network: NetworkOrder, mtu: int | None) -> str:
+        return str(honest(network.model_copy(update={"address": STRANGE}), mtu))
 
     monkeypatch.setattr(seed, "_network_config", forged)
 
@@ -134,3 +134,30 @@ def test_a_guest_with_another_address_than_its_own_reaches_nobody(
         writer.close()
 
     play(harness, tmp_path, scenario)
+
+
+class Spanning(Patient):
+    """Networks that span nodes."""
+
+    def driver(self, settings: Settings) -> Driver:
+        spanning = {
+            "libvirt_network_uplink": "vxlan", "libvirt_network_underlay": IPv4Address(HOST), "libvirt_network_mtu": 1400,
+            "libvirt_network_peers": [IPv4Network(f"{HOST}/32")],
+        }  # fmt: skip
+        return super().driver(settings.model_copy(update=spanning))
+
+
+def test_a_guest_in_a_network_that_spans_nodes_has_its_mtu(tmp_path: Path) -> None:
+    harness = Spanning()
+    if (reason := harness.unavailable()) is not None:
+        pytest.skip(f"no guest can run: {reason}")
+
+    async def scenario(node: Node) -> None:
+        ordered = order(node, 0, 7)
+        up = await perform(node.driver.provision(ordered), Unheard())
+        assert await node.tenant.run(up.connection, "cat /sys/class/net/eth0/mtu") == "1400\n"  # type: ignore[attr-defined]
+        proof = await perform(node.driver.release(release(ordered)), Unheard())
+        assert proof.evidence["network"]["removed"][1:] == ["rules", "berthv7", "berthb7"]
+
+    with own_host():
+        play(harness, tmp_path, scenario)

@@ -1,0 +1,70 @@
+"""Which guests the networks of a node have on other nodes: part of the answer to each heartbeat of a node that connects them.
+
+Most heartbeats find nothing changed: an etag of the versions of the node's networks saves the list of their guests.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from uuid import UUID
+
+from node_agent.wire.networks import RemoteGuest, SpanAnswer, SpannedNetwork
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.networks.rules import mac_of
+
+# By published ports, since each address has one and they are few on a node. Nothing for a node whose identity is in conflict, and
+# no guest on one: either machine may be the wrong one.
+_HERE = """
+select distinct x.network_id, own.underlay
+from nodes own
+join published_ports p on p.node_id = own.id
+join network_addresses x on x.allocation_id = p.allocation_id
+where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
+"""
+_ETAG = f"""
+select coalesce(md5(string_agg(format('%s %s %s', w.id, w.members_version, h.underlay), ',' order by w.id)), '') as etag
+from ({_HERE}) h join networks w on w.id = h.network_id
+"""
+_FIND = f"""
+select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay
+from ({_HERE}) h
+join networks w on w.id = h.network_id
+left join (
+    network_addresses x
+    join published_ports p on p.allocation_id = x.allocation_id and p.node_id <> :node_id
+    join nodes n on n.id = p.node_id and n.underlay is not null and n.identity_conflict_at is null and n.state <> 'retired'
+) on x.network_id = w.id and n.underlay <> h.underlay
+order by w.vni, sorted
+"""
+# In the order of ids: two nodes of the same networks may move at once.
+_NODE_MOVED = """
+with locked as (
+    select w.id from networks w
+    where w.id in (select x.network_id from published_ports p join network_addresses x on x.allocation_id = p.allocation_id
+                   where p.node_id = :node_id)
+    order by w.id for no key update
+)
+update networks w set members_version = w.members_version + 1 from locked where w.id = locked.id
+"""
+
+
+async def find_guests_elsewhere(reading: Reading, node_id: UUID, etag: str | None) -> SpanAnswer:
+    """The networks that have guests on the node, each with its guests on other nodes that connect theirs.
+
+    None of them if they are those of this `etag`; empty for a node without an underlay address.
+    """
+    found: str = (await reading.execute(_ETAG, {"node_id": node_id})).scalar_one()
+    if found == etag:
+        return SpanAnswer(etag=found, networks=None)
+    networks: dict[UUID, SpannedNetwork] = {}
+    for row in await reading.execute(_FIND, {"node_id": node_id}):
+        network = networks.setdefault(row.id, SpannedNetwork(network_id=row.id, vni=row.vni, guests=[]))
+        if row.address is not None:
+            address = IPv4Address(row.address)
+            network.guests.append(RemoteGuest(address=address, mac=mac_of(address), underlay=IPv4Address(row.underlay)))
+    return SpanAnswer(etag=found, networks=list(networks.values()))
+
+
+async def note_node_moved(tx: Transaction, node_id: UUID) -> None:
+    """Other nodes learn that this one has another underlay address. The caller holds the lock of the node."""
+    await tx.execute(_NODE_MOVED, {"node_id": node_id})

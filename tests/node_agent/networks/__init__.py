@@ -1,0 +1,1 @@
+"""The agent's part of networks that span nodes."""
