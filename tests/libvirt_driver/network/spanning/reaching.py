@@ -141,6 +141,7 @@ def everything() -> dict[str, Any]:
         found: dict[str, Any] = {}
         try:
             found["reached"] = seen()
+            found["published"] = [reached(at, "192.0.2.1", A1.order.ssh_port) for at in ("n1", "n2", None)]
             found["sized"] = [sized(MTU), sized(MTU + 1)]
             for name in ("n1", "n2"):
                 sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do echo 1 >$f; done", name)

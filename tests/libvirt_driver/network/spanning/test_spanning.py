@@ -40,6 +40,10 @@ def test_a_guest_in_the_bridge_of_another_tenant_would_reach_its_guests(found: A
     assert found["same bridge, no rules"] == "b2 10.66.1.11"
 
 
+def test_published_ports_lead_to_guests_of_networks_that_span_nodes(found: Any) -> None:
+    assert found["published"] == ["a1 192.0.2.1", "a1 192.0.2.2", "a1 192.0.2.99"], "with the client's address"
+
+
 def test_the_largest_packet_fits_and_a_larger_one_does_not(found: Any) -> None:
     assert found["sized"] == [True, False]
 
