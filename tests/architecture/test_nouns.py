@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "consoles": ("audit", "operations", "tasks"),
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
-    "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "operations", "tasks"),
+    "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "networks", "operations", "tasks"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),
     "notifications": ("audit", "log", "operations"),

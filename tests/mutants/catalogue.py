@@ -43,6 +43,7 @@ from tests.mutants.fleet import (
     node_states,
     probes,
     quarantines,
+    spanning,
     updates,
     wipes,
 )
@@ -73,6 +74,7 @@ MODULES = (
     discovery,
     devices,
     quarantines,
+    spanning,
     updates,
     probes,
     burn_ins,

@@ -1,1 +1,1 @@
-"""Mutants: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, resets, probes, faults, hardware."""
+"""Mutants: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, resets, probes, faults, hardware, networks."""

@@ -136,8 +136,8 @@ MUTANTS: list[Mutant] = [
         "networks: stray interfaces stay",
         "agent",
         f"{NETWORK}/networks.py",
-        "                remove_link(name)\n",
-        "                pass\n",
+        "                remove_link(name)\n            except",
+        "                pass\n            except",
         (f"{REPAIRS}::test_a_damage_is_found_and_repaired",),
     ),
 ]

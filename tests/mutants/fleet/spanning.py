@@ -1,0 +1,165 @@
+"""Mutants of networks that span nodes: rules and interfaces of the node, and what the control plane names."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+NETWORK = "node_agent/drivers/libvirt/network"
+TESTS = "tests/libvirt_driver/network/spanning/test_spanning.py"
+NAMED = "tests/networks/test_spanning.py"
+SPAN = "orchestrator/networks/span.py"
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "spanning: any address sends VXLAN packets",
+        "agent",
+        f"{NETWORK}/rules.py",
+        '    udp dport {VXLAN_PORT} counter drop comment "no peer\\""""',
+        '    udp dport {VXLAN_PORT} counter comment "no peer\\""""',
+        (f"{TESTS}::test_packets_of_what_is_no_node_of_the_network_are_dropped",),
+    ),
+    Mutant(
+        "spanning: a node sends into every network",
+        "agent",
+        f"{NETWORK}/rules.py",
+        "ip saddr . @th,96,24 @peers accept",
+        "ip saddr 192.0.2.1-192.0.2.3 accept",
+        (f"{TESTS}::test_packets_of_what_is_no_node_of_the_network_are_dropped",),
+    ),
+    Mutant(
+        "spanning: a node's address counts on every interface",
+        "agent",
+        f"{NETWORK}/rules.py",
+        "fib saddr . iif oif missing counter drop",
+        "fib saddr . iif oif missing counter",
+        (f"{TESTS}::test_packets_of_what_is_no_node_of_the_network_are_dropped",),
+    ),
+    Mutant(
+        "spanning: frames of other nodes are not filtered",
+        "agent",
+        f"{NETWORK}/rules.py",
+        '    iifname "{UPLINK_PREFIX}*" jump frames\n',
+        "",
+        (f"{TESTS}::test_a_node_brings_in_frames_of_its_guests_alone",),
+    ),
+    Mutant(
+        "spanning: guests of other nodes reach the node",
+        "agent",
+        f"{NETWORK}/rules.py",
+        '    iifname "{UPLINK_PREFIX}*" counter drop comment "other nodes to node"\n',
+        "",
+        (f"{TESTS}::test_guests_of_other_nodes_do_not_reach_the_node_nor_it_them",),
+    ),
+    Mutant(
+        "spanning: the node sends to guests of other nodes",
+        "agent",
+        f"{NETWORK}/rules.py",
+        '    oifname "{UPLINK_PREFIX}*" counter drop comment "node to other nodes"\n',
+        "",
+        (f"{TESTS}::test_guests_of_other_nodes_do_not_reach_the_node_nor_it_them",),
+    ),
+    Mutant(
+        "spanning: guests send VXLAN packets",
+        "agent",
+        f"{NETWORK}/rules.py",
+        '    udp dport {VXLAN_PORT} counter drop comment "vxlan"\n',
+        "",
+        (f"{TESTS}::test_a_guest_sends_no_packets_into_networks_of_others",),
+    ),
+    Mutant(
+        "spanning: the underlay is open to guests",
+        "agent",
+        f"{NETWORK}/rules.py",
+        "*(policy.uplink.peers if policy.uplink else ())",
+        "",
+        (f"{TESTS}::test_a_guest_sends_no_packets_into_networks_of_others",),
+    ),
+    Mutant(
+        "spanning: uplinks learn",
+        "agent",
+        f"{NETWORK}/uplinks.py",
+        '"nolearning", "ttl"',
+        '"learning", "ttl"',
+        (TESTS,),
+    ),
+    Mutant(
+        "spanning: a removed node stays a destination",
+        "agent",
+        f"{NETWORK}/uplinks.py",
+        "for mac, node in sorted(there - wanted)]",
+        "for mac, node in sorted(there - there)]",
+        (f"{TESTS}::test_a_damaged_uplink_is_found_and_repaired",),
+    ),
+    Mutant(
+        "spanning: changed destinations are not found",
+        "agent",
+        f"{NETWORK}/uplinks.py",
+        "found.get(link.name, frozenset()) == wanted",
+        "found.get(link.name, frozenset()) >= frozenset()",
+        (f"{TESTS}::test_a_damaged_uplink_is_found_and_repaired",),
+    ),
+    Mutant(
+        "spanning: nothing is kept for a start without the control plane",
+        "agent",
+        f"{NETWORK}/span.py",
+        "            write_durably(self._file, _NETWORKS.dump_json(known))\n",
+        "            pass\n",
+        (f"{TESTS}::test_networks_outlive_the_agent_and_are_repaired_without_the_control_plane",),
+    ),
+    Mutant(
+        "spanning: any underlay address is taken",
+        "agent",
+        f"{NETWORK}/span.py",
+        "        if not any(one.underlay in network for network in self._uplink.peers):\n",
+        "        if False:\n",
+        ("tests/libvirt_driver/network/spanning/test_span.py::test_what_is_no_guest_of_another_node_is_refused",),
+    ),
+    Mutant(
+        "spanning: an answer takes the address of a guest of the node",
+        "agent",
+        f"{NETWORK}/span.py",
+        "        if one.address in taken or one.mac in taken or",
+        "        if",
+        ("tests/libvirt_driver/network/spanning/test_span.py::test_what_is_no_guest_of_another_node_is_refused",),
+    ),
+    Mutant(
+        "spanning: networks wait for the next round of leases",
+        "agent",
+        "node_agent/drivers/spanning.py",
+        "            self._changed.set()\n",
+        "            pass\n",
+        ("tests/node_agent/networks/test_heartbeats.py",),
+    ),
+    Mutant(
+        "spanning: a lease changes no version",
+        "worker",
+        "orchestrator/networks/store.py",
+        "members_version = members_version + 1 where id = :network_id and exists",
+        "members_version = members_version where id = :network_id and exists",
+        (f"{NAMED}::test_an_etag_saves_the_list_until_something_changes",),
+    ),
+    Mutant(
+        "spanning: an end of a lease changes no version",
+        "worker",
+        "orchestrator/allocations/store/claims.py",
+        "members_version = members_version + 1",
+        "members_version = members_version",
+        (f"{NAMED}::test_an_etag_saves_the_list_until_something_changes",),
+    ),
+    Mutant(
+        "spanning: a node that moves changes no version",
+        "nodes",
+        SPAN,
+        "set members_version = w.members_version + 1",
+        "set members_version = w.members_version",
+        (f"{NAMED}::test_an_etag_saves_the_list_until_something_changes",),
+    ),
+    Mutant(
+        "spanning: guests on a node whose identity is in conflict are named",
+        "nodes",
+        SPAN,
+        "n.underlay is not null and n.identity_conflict_at is null and",
+        "n.underlay is not null and",
+        (f"{NAMED}::test_a_guest_on_a_node_that_connects_nothing_is_not_named",),
+    ),
+]
