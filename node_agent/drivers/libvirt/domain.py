@@ -197,7 +197,7 @@ def _tenant_network(domain: ET.Element, devices: ET.Element, tap: str, mac: str,
     ET.SubElement(card, "target", dev=tap, managed="no")
     ET.SubElement(card, "model", type="virtio-non-transitional")
     if mtu is not None:
-        # virtio tells the guest.
+        # By virtio: the guest needs no seed for it.
         ET.SubElement(card, "mtu", size=str(mtu))
     ET.SubElement(card, "rom", enabled="no")
     ET.SubElement(card, "address", type="pci", domain="0x0000", bus="0x00", slot="0x1e", function="0x0")

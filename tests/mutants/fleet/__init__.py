@@ -1,1 +1,1 @@
-"""Mutants: windows, guests, hosts, wipes, health, discovery, quarantines, burn-ins, resets, probes, faults, hardware, networks."""
+"""Mutants: windows, guests, hosts, networks, wipes, health, discovery, quarantines, burn-ins, resets, probes, faults, serials."""

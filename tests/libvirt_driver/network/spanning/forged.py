@@ -100,7 +100,7 @@ def everything() -> dict[str, Any]:
         n1 = fabric.nodes["n1"]
         found: dict[str, Any] = {}
         try:
-            # Another way to the first node, which no peer uses; and another address of its own.
+            # Another way to the first node, which no peer uses; and a second address of that node.
             sh("ip link add side type veth peer name side0 netns n1; ip link set side up")
             sh("ip addr add 203.0.113.1/24 dev side0; ip link set side0 up; ip addr add 192.0.2.101/32 dev up0", "n1")
             sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done", "n1")
@@ -117,6 +117,8 @@ def everything() -> dict[str, Any]:
             sh("nft delete table bridge berth", "n1")
             found["frames, no rules"] = {name: from_a_node("n2", 1, frame) for name, frame in FRAMES.items()}
             n1.tend()
+            # What the forged frames made A1 believe.
+            sh("ip neigh flush all", "a1")
             found["by a guest"] = by_a_guest()
             without("n1", '"vxlan"')
             found["by a guest, networks closed"] = by_a_guest()

@@ -9,16 +9,16 @@ from ipaddress import IPv4Address
 from tests.libvirt_driver.network.frames import MARK
 
 RECEIVER = """
-import socket, sys
-mark = bytes.fromhex(sys.argv[1])
+import select, socket, sys
+mark, left = bytes.fromhex(sys.argv[1]), [sys.stdin]
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as it:
-    it.bind((sys.argv[2], 3)); it.settimeout(1.5); print("listening", flush=True)
-    try:
-        while True:
-            data, origin = it.recvfrom(4000)
-            # 4: PACKET_OUTGOING
-            if mark in data and origin[2] != 4: print("arrived"); break
-    except TimeoutError: pass
+    it.bind((sys.argv[2], 3)); print("listening", flush=True)
+    # Once the sender has ended, for a while longer.
+    while ready := select.select([it, *left], [], [], None if left else 1.5)[0]:
+        if it not in ready: left = []; continue
+        data, origin = it.recvfrom(4000)
+        # 4: PACKET_OUTGOING
+        if mark in data and origin[2] != 4: print("arrived"); break
 """
 SENDER = """
 import socket, sys
@@ -68,8 +68,9 @@ def udp(payload: bytes, port: int) -> bytes:
 def arrives(at: str | None, *sending: str, interface: str = "eth0") -> bool:
     """Run a sender in a namespace: the namespace, the program, its arguments. Whether the mark arrives in namespace `at`."""
     receiver = subprocess.Popen(
-        [*_in(at), sys.executable, "-Sc", RECEIVER, MARK.hex(), interface], stdout=subprocess.PIPE, text=True
-    )
+        [*_in(at), sys.executable, "-Sc", RECEIVER, MARK.hex(), interface],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert receiver.stdout is not None
     assert receiver.stdout.readline() == "listening\n"
     namespace, program, *arguments = sending

@@ -21,7 +21,7 @@ def said(client: str, server: str) -> str:
 
 
 def seen() -> dict[str, str]:
-    """Who reaches whom, by client and server."""
+    """Which guest reaches which, by client and server."""
     return {f"{client} {server}": said(client, server) for client, server in
             (("a1", "a2"), ("a2", "a1"), ("b1", "b2"), ("a1", "a3"), ("a1", "b2"), ("b2", "a1"))}  # fmt: skip
 
