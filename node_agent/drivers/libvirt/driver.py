@@ -38,8 +38,8 @@ from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
-from node_agent.drivers.libvirt.placing import Placing
 from node_agent.drivers.libvirt.network.span import Span
+from node_agent.drivers.libvirt.placing import Placing
 from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval

@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from node_agent.wire.fields import first_error
-from node_agent.wire.layout import layout_of
+from node_agent.wire.layout import Layout, layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -28,7 +28,6 @@ from orchestrator.nodes.topology.documents import topology_document
 from orchestrator.nodes.topology.rules import (
     RETRY_SECONDS,
     Difference,
-    Layout,
     differences,
     drifted_slots,
     equals_profile,
