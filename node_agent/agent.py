@@ -339,9 +339,12 @@ class Agent:
         if gathered_after is None or not started_up or len(inventory.held) > HELD_ALLOCATIONS_MAX:
             return None
         held = [
-            HeldAllocation(allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence, state=self._report_of(h))
+            HeldAllocation(
+                allocation_id=h.allocation_id, slots=list(h.slots), fence=h.fence, state=self._report_of(h),
+                first_boot=h.first_boot,
+            )
             for h in inventory.held
-        ]
+        ]  # fmt: skip
         return HeldInventory(gathered_after=gathered_after, allocations=held)
 
     def _report_of(self, held: Held) -> GuestReport | None:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
+from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import GuestReport, RestartPolicy
 from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
 from node_agent.wire.networks import NetworkOrder, SpanAnswer, SpanReport
@@ -275,6 +276,7 @@ class HeldAllocation(Wire):
     ]
     fence: Whole | None = None
     state: GuestReport | None = None
+    first_boot: FirstBoot | None = None
 
 
 class HeldInventory(Wire):

@@ -85,12 +85,24 @@ class AllocationNetwork(Answer):
     published: list[PublishedPort]
 
 
+class FirstBoot(Answer):
+    """The first boot of the guest's disk, by the guest's own word.
+
+    `pending`, `done`, `degraded`, `error`, `unknown`, `not_applicable`.
+    """
+
+    status: str
+    since: datetime | None = None
+    detail: str | None = None
+
+
 class Guest(Answer):
-    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb."""
+    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, its first boot."""
 
     state: str
     verb: str | None = None
     failure: Failure | None = None
+    first_boot: FirstBoot | None = None
 
 
 class AllocationHealth(Answer):

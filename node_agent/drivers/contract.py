@@ -53,6 +53,7 @@ from node_agent.protocol import (
     ReleaseResult,
     VerbResult,
 )
+from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import RestartPolicy
 from node_agent.wire.networks import SpannedNetwork
 from node_agent.wire.topology import Topology
@@ -155,6 +156,8 @@ class Held:
     fence: int | None
     state: GuestState = GuestState.UNKNOWN
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
+    first_boot: FirstBoot | None = None
+    """None: the driver does not hear of it."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,12 @@ def take_inventory(
             if state is GuestState.RUNNING and not is_alive(directory):
                 state = GuestState.DOWN
             held[record.allocation_id] = Held(
-                record.allocation_id, sorted(record.slots), record.fence, state, record.restart_policy
+                record.allocation_id,
+                sorted(record.slots),
+                record.fence,
+                state,
+                record.restart_policy,
+                record.first_boot,
             )
         elif (named := directory.allocation_id) is not None:
             held[named] = Held(named, _slots_of(named, leased), fences.get(named))

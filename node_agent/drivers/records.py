@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from node_agent.durable_files import sync_directory, write_durably
 from node_agent.wire.fields import Closed
+from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import RestartPolicy
 from node_agent.wire.images import LOGIN_USER
 
@@ -36,6 +37,8 @@ class AllocationRecord(Closed):
     port: int | None = None
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
     login_user: str = LOGIN_USER
+    first_boot: FirstBoot | None = None
+    """Of a driver that hears of it."""
 
     @property
     def starts_again(self) -> bool:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from node_agent.wire.first_boot import FirstBootStatus
 from node_agent.wire.guests import RestartPolicy
 from orchestrator.allocations.health import Health, OutageCause
 from orchestrator.allocations.rules import NewEnd
@@ -147,12 +148,23 @@ class AllocationNetwork(BaseModel):
     published: list[PublishedPort]
 
 
+class FirstBoot(BaseModel):
+    """The first boot of the guest's disk, by the guest's own word: whether cloud-init, and with it the user data, has ended."""
+
+    status: FirstBootStatus = Field(
+        description="unknown: the node reports none, or nothing readable; not_applicable: the image has no cloud-init"
+    )
+    since: datetime | None = Field(description="when Berth learned of the status; null while nothing is known")
+    detail: str | None = Field(description="what cloud-init says of its end")
+
+
 class Guest(BaseModel):
-    """The guest of an active allocation: its state, the verb in progress, and the failure of the last verb."""
+    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, and its first boot."""
 
     state: GuestState
     verb: Verb | None
     failure: Failure | None
+    first_boot: FirstBoot
 
 
 class AllocationHealth(BaseModel):

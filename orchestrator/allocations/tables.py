@@ -88,6 +88,9 @@ allocations = Table(
     Column("proof_of_life_at", TIMESTAMPTZ),
     Column("lost_at", TIMESTAMPTZ),
     Column("health_until", TIMESTAMPTZ),
+    Column("first_boot", Text),
+    Column("first_boot_detail", Text),
+    Column("first_boot_since", TIMESTAMPTZ),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(
@@ -110,6 +113,15 @@ allocations = Table(
         "and (health is not null or health_until is null) "
         "and (health is not distinct from 'lost') = (lost_at is not null)",
         name="health_is_whole",
+    ),
+    CheckConstraint(
+        "first_boot in ('pending', 'done', 'degraded', 'error', 'unknown', 'not_applicable')",
+        name="first_boot_is_known",
+    ),
+    CheckConstraint(
+        "num_nulls(first_boot, first_boot_since) in (0, 2) and (first_boot is not null or first_boot_detail is null) "
+        "and char_length(first_boot_detail) <= 500",
+        name="first_boot_is_whole",
     ),
     CheckConstraint(
         "(state = 'failed') = (failed_at is not null) and (state <> 'failed' or failure_code is not null)",

@@ -196,6 +196,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "an active allocation is without service and does not recover by itself; waits_until: when it is released",
         {**_OUTAGE, "waits_until": nullable(TIME)},
     ),
+    EventType.ALLOCATION_FIRST_BOOT_ENDED: EventKind(
+        _T, "cloud-init of an active allocation's guest has ended, by the guest's own word: done, degraded or error",
+        {"allocation_id": ID, "status": TEXT, "detail": nullable(TEXT), "ended_at": TIME, "fence": FENCE},
+    ),
     EventType.ALLOCATION_FAULT_REPORTED: EventKind(
         _T, "the tenant reported a fault of an active allocation; its units go into quarantine at its release",
         {**_FAULT, "replacement_id": nullable(ID)},

@@ -29,6 +29,7 @@ class EventType(StrEnum):
     ALLOCATION_DEGRADED = "allocation.degraded"
     ALLOCATION_RECOVERED = "allocation.recovered"
     ALLOCATION_LOST = "allocation.lost"
+    ALLOCATION_FIRST_BOOT_ENDED = "allocation.first_boot_ended"
     ALLOCATION_FAULT_REPORTED = "allocation.fault_reported"
     ALLOCATION_REPLACED = "allocation.replaced"
     ALLOCATION_REPLACEMENT_FAILED = "allocation.replacement_failed"

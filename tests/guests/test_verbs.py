@@ -50,7 +50,9 @@ def test_verbs_change_the_guest_and_keep_claim_quota_and_metering(database_url: 
             (Verb.REBUILD, "running"),
         ):
             answer = guest.body(await guest.order(verb))
-            assert answer["guest"] == {"state": guest.row["guest_state"], "verb": verb.value, "failure": None}
+            first_boot = {"status": "unknown", "since": None, "detail": None}
+            shown = {"state": guest.row["guest_state"], "verb": verb.value, "failure": None, "first_boot": first_boot}
+            assert answer["guest"] == shown
             assert answer["waits"]["for"] == "worker"
             begun = await guest.begin()
             assert isinstance(begun, Begun)

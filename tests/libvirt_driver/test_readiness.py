@@ -9,14 +9,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from node_agent.drivers.libvirt.readiness import (
-    ANSWERS_NEEDED,
-    CHANNEL_BYTES_MAX,
-    LINE_BYTES_MAX,
-    await_message,
-    await_port,
-    await_ssh,
-)
+from node_agent.drivers.libvirt.channel import CHANNEL_BYTES_MAX, LINE_BYTES_MAX
+from node_agent.drivers.libvirt.readiness import ANSWERS_NEEDED, await_message, await_port, await_ssh
 from node_agent.drivers.ssh import NotReady, new_host_key
 
 NONCE = "5eed"
@@ -48,7 +42,7 @@ def heard(path: Path, says: Callable[[int], list[bytes]], seconds_max: float) ->
             return str(path)
 
         async with await asyncio.start_unix_server(guest, path):
-            await await_message(find, NONCE, seconds_max)
+            (await await_message(find, NONCE, seconds_max)).close()
         return connections
 
     return asyncio.run(scene())

@@ -21,6 +21,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "allocation.degraded",
     "allocation.recovered",
     "allocation.lost",
+    "allocation.first_boot_ended",
     "allocation.fault_reported",
     "allocation.replaced",
     "allocation.replacement_failed",

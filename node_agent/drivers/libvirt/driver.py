@@ -35,6 +35,7 @@ from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.libvirt.disks import end_strays
 from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
+from node_agent.drivers.libvirt.first_boot import FirstBoots
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
@@ -86,6 +87,7 @@ class LibvirtDriver:
         self._node = Node(
             limits, allocations, self._leases, self._images, self._hypervisor, self.cleanup, self.tend_leases,
             Placing(limits.placement), TakenDevices(directory / "devices"),
+            FirstBoots(self._hypervisor.channel, processes_of),
         )  # fmt: skip
         self._slots_file, self._gpus = directory / SLOTS_FILE, gpus
         if policy is not None:
@@ -138,6 +140,8 @@ class LibvirtDriver:
             if (record := directory.load()) is not None and record.state == "running"
         }
         dead = {held for held, directory in should_run.items() if not processes_of(directory.path)}
+        for adopted in should_run.keys() - dead:
+            await self._node.first_boots.listen(should_run[adopted])
         left_ended = {held for held in dead if not self._starts_again(should_run[held])}
         dead -= left_ended
         failed = {
@@ -270,6 +274,7 @@ class LibvirtDriver:
 
     async def stop(self, grace_seconds: float) -> None:
         """End every guest, all at once; their records still say that they should run."""
+        await self._node.first_boots.close()
 
         async def end(directory: GuestDirectory) -> None:
             if directory.allocation_id is not None:

@@ -19,12 +19,13 @@ from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases, listed, take_over
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
+from node_agent.drivers.libvirt.first_boot import FirstBoots
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.drivers.libvirt.placing import PlacementSettings, Placing
 from node_agent.drivers.libvirt.ports import free_port
-from node_agent.drivers.libvirt.readiness import await_message, await_port, await_ssh
+from node_agent.drivers.libvirt.readiness import await_port, await_ssh
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 from node_agent.drivers.libvirt.seed import Seed, write_seed
 from node_agent.drivers.libvirt.starting import given, require_gpus, start_guest
@@ -34,6 +35,7 @@ from node_agent.drivers.ssh import NotReady, new_host_key
 from node_agent.drivers.threads import in_thread
 from node_agent.protocol import Connection, FailureCode, ProvisionResult
 from node_agent.wire.devices import GuestDevices, unknown
+from node_agent.wire.first_boot import FirstBoot, FirstBootStatus
 from node_agent.wire.images import BootFirmware, ImageParameters, Readiness
 
 log = structlog.get_logger("node_agent.libvirt")
@@ -71,6 +73,7 @@ class Node:
     tend: Callable[[], Awaitable[list[int]]]
     placing: Placing
     taken: TakenDevices
+    first_boots: FirstBoots
     accelerator: Literal["kvm", "qemu"] = "qemu"
     networks: TenantNetworks | None = None
     """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
@@ -193,9 +196,8 @@ class Boot:
                 raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest's port", problem) from problem
             return f"port {record.readiness_port} of the guest accepts connections"
         if not self._is_ready:
-            find = partial(self._node.hypervisor.channel, record.allocation_id)
             try:
-                await await_message(find, record.nonce, self._node.limits.readiness_seconds)
+                await self._node.first_boots.await_ready(self._directory, self._node.limits.readiness_seconds)
             except NotReady as problem:
                 raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest", problem) from problem
             self._is_ready = True
@@ -210,11 +212,13 @@ class Boot:
         try:
             host_key = await await_ssh(host, record.port, expected, seconds_max)
             if record.state != "running" or expected is None:
-                self._directory.save(record.model_copy(update={"state": "running", "host_key": host_key}))
+                # Read again: the guest's first boot may have ended meanwhile.
+                self._directory.save(self._record().model_copy(update={"state": "running", "host_key": host_key}))
         except NotReady as problem:
             raise self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
         except OSError as error:
             raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
+        await self._node.first_boots.listen(self._directory)
         self.devices = await self._read_devices(record.allocation_id)
         return f"{host}:{record.port} {host_key}"
 
@@ -353,7 +357,9 @@ class Provisioning:
         )  # fmt: skip
         try:
             await in_thread(partial(write_seed, directory.seed, seed))
-            directory.save(record.model_copy(update={"host_key": public, "nonce": nonce}))
+            status = FirstBootStatus.PENDING if record.cloud_init else FirstBootStatus.NOT_APPLICABLE
+            changes = {"host_key": public, "nonce": nonce, "first_boot": FirstBoot(status=status)}
+            directory.save(record.model_copy(update=changes))
         except OSError as error:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the seed: {error}") from error
         return f"host key {public}" if public else "without a host key: the image has its own"

@@ -10,10 +10,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from node_agent.drivers.libvirt.channel import GuestChannel, ready_message
 from node_agent.drivers.ssh import NotReady, check_ssh
 
-LINE_BYTES_MAX = 4096
-CHANNEL_BYTES_MAX = 64 * 1024
 PAUSE_SECONDS = 0.2
 PORT_SECONDS_MAX = 10.0
 ANSWERS_NEEDED = 2
@@ -22,18 +21,18 @@ SSH_SECONDS_MAX = 20.0
 """Of one attempt: under emulation the exchange of keys takes a second."""
 
 
-async def await_message(find_socket: Callable[[], Awaitable[str]], nonce: str, seconds_max: float) -> None:
-    """Return when the guest has said that it is ready. Raises NotReady.
+async def await_message(find_socket: Callable[[], Awaitable[str]], nonce: str, seconds_max: float) -> GuestChannel:
+    """Return the open channel when the guest has said on it that it is ready. Raises NotReady.
 
     A connection that breaks is opened again: the agent or the guest may have started anew.
     """
     deadline, why = time.monotonic() + seconds_max, "the guest says nothing on its channel"
-    expected = f"BERTH-READY {nonce}"
+    expected = ready_message(nonce)
     while (left := deadline - time.monotonic()) > 0:
         try:
             async with asyncio.timeout(left):
-                if await _heard(await find_socket(), expected):
-                    return
+                if (channel := await _heard(await find_socket(), expected)) is not None:
+                    return channel
                 why = "the channel was closed: the guest has ended"
         except TimeoutError:
             break
@@ -90,17 +89,15 @@ async def _answers(host: str, port: int) -> None:
         writer.close()
 
 
-async def _heard(socket: str, expected: str) -> bool:
-    """Whether the line was read; False if the channel ended before. Raises ValueError if far more than that is said."""
-    reader, writer = await asyncio.open_unix_connection(socket, limit=LINE_BYTES_MAX)
+async def _heard(socket: str, expected: str) -> GuestChannel | None:
+    """The channel once the line was read; None if it ended before. Raises OSError, ValueError as `GuestChannel.line`."""
+    channel, is_kept = await GuestChannel.open(socket), False
     try:
-        heard = 0
-        while line := await reader.readline():
-            heard += len(line)
-            if line.decode(errors="replace").strip() == expected:
-                return True
-            if heard > CHANNEL_BYTES_MAX:
-                raise ValueError("the guest says much on its channel, but not that it is ready")
-        return False
+        while (line := await channel.line()) is not None:
+            if line == expected:
+                is_kept = True
+                return channel
+        return None
     finally:
-        writer.close()
+        if not is_kept:
+            channel.close()

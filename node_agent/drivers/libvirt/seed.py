@@ -27,10 +27,15 @@ port=/dev/virtio-ports/{channel}
 (
   echo "BERTH-READY {nonce}" >"$port"
   cloud-init status --wait >/dev/null 2>&1
-  echo "BERTH-USER-DATA {nonce} $(cloud-init status --long 2>&1 | tr '\n' ' ')" >"$port"
+  said=$(cloud-init status --long 2>&1)
+  said="$? $(printf %s "$said" | tr '\n\t' '  ' | tr -cd ' -~' | cut -c 1-1000)"
+  # Repeated: what was sent to an agent that is killed at this moment is lost.
+  for pause in 20 20 0; do echo "BERTH-USER-DATA {nonce} $said" >"$port"; sleep $pause; done
 ) </dev/null >/dev/null 2>&1 &
 """
-PART = 'Content-Type: text/{kind}; charset="utf-8"\n\n{body}\n'
+# Named: cloud-init would give the script the name of its place in the message, which a script of the tenant's may have too.
+SCRIPT_NAME = "berth-ready"
+PART = 'Content-Type: text/{kind}; charset="utf-8"\n{more}\n{body}\n'
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,11 @@ def _vendor_data(seed: Seed) -> str:
         "growpart: {mode: auto, devices: ['/']}\nresize_rootfs: true\n"
     )
     script = READY_SCRIPT.replace("{channel}", CHANNEL).replace("{nonce}", seed.nonce)
-    parts = (PART.format(kind="cloud-config", body=config), PART.format(kind="x-shellscript-per-boot", body=script))
+    named = f'Content-Disposition: attachment; filename="{SCRIPT_NAME}"\n'
+    parts = (
+        PART.format(kind="cloud-config", more="", body=config),
+        PART.format(kind="x-shellscript-per-boot", more=named, body=script),
+    )
     head = f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"\nMIME-Version: 1.0\n\n'
     return head + "".join(f"--{BOUNDARY}\n{part}" for part in parts) + f"--{BOUNDARY}--\n"
 

@@ -81,6 +81,7 @@ async def start_guest(node: Node, directory: GuestDirectory, record: GuestRecord
         async with node.placing.lock if record.huge_page_kib else nullcontext():
             node.placing.require_memory(record)
             await node.hypervisor.define(record.allocation_id, xml)
+            await node.first_boots.cease(record.allocation_id)  # QEMU serves one client of the channel at a time
             await node.hypervisor.start(record.allocation_id, directory.key.read_bytes())
     except VfioNotReady as error:
         raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error

@@ -26,6 +26,7 @@ from orchestrator.allocations.health import (
     condition_after,
     condition_after_deadline,
 )
+from orchestrator.allocations.store.first_boots import note_first_boots
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.execution import Context
 
@@ -33,13 +34,15 @@ from orchestrator.operations.execution import Context
 # allocation became active, or before its last verb ended, proves nothing about it now.
 _DIFFERENT = """
 select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence,
-       h.allocation_id is not null as is_named, h.state as reported
+       h.allocation_id is not null as is_named, h.state as reported, a.first_boot
 from allocations a
-left join jsonb_to_recordset(cast(:held as jsonb)) as h(allocation_id uuid, state text) on h.allocation_id = a.id
+left join jsonb_to_recordset(cast(:held as jsonb)) as h(allocation_id uuid, state text, first_boot text) on h.allocation_id = a.id
 join claims c on c.id = a.claim_id
 where a.node_id = :node_id and a.state = 'active' and a.guest_verb is null
   and greatest(a.active_at, a.waits_since) < :after
-  and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended', 'unreachable'))
+  and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended', 'unreachable')
+       or (coalesce(a.first_boot, 'pending') = 'pending' and h.first_boot is not null
+           and h.first_boot is distinct from a.first_boot))
 """
 _HEALTHY_OF_NODE = """
 select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
@@ -115,10 +118,20 @@ class _Change:
 async def note_inventory(
     tx: Transaction, node_id: UUID, inventory: HeldInventory, proof: datetime, deadlines: HealthDeadlines
 ) -> list[str]:
-    """Change the health of the node by a complete inventory; return the changes. `proof` is of those healthy so far."""
-    held = [{"allocation_id": str(one.allocation_id), "state": one.state} for one in inventory.allocations]
+    """Change the health of the node by a complete inventory; return the changes. `proof` is of those healthy so far.
+
+    What it says of first boots is recorded as well.
+    """
+    held = [
+        {
+            "allocation_id": str(one.allocation_id), "state": one.state,
+            "first_boot": None if one.first_boot is None else one.first_boot.status,
+        }
+        for one in inventory.allocations
+    ]  # fmt: skip
     values = {"node_id": node_id, "held": json.dumps(held), "after": inventory.gathered_after}
     rows = (await tx.execute(_DIFFERENT, values)).all()
+    await note_first_boots(tx, rows, inventory)
     changes = [_Change(row, to) for row in rows if (sight := _sight_of(row)) and (to := _after(row, sight))]
     return await _change(tx, changes, proof, deadlines)
 

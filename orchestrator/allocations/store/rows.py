@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import Row, bindparam, case, func, literal_column, select, text, true, tuple_
 
+from node_agent.wire.first_boot import FirstBootStatus
 from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.health import Health
 from orchestrator.allocations.states import AllocationState
@@ -30,7 +31,7 @@ _OWN_COLUMNS = (
     "correlation_id", "reservation_id", "ends_at", "restart_policy", "requested_at", "active_at", "releasing_at", "released_at",
     "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result", "guest_state",
     "guest_verb", "guest_failure_code", "guest_failure_detail", "health", "health_cause", "health_since",
-    "proof_of_life_at", "health_until",
+    "proof_of_life_at", "health_until", "first_boot", "first_boot_detail", "first_boot_since",
 )  # fmt: skip
 _SLOTS = """
 array(select unit - node.unit_base from unnest(claim.units) part, generate_series(lower(part), upper(part) - 1) unit
@@ -146,7 +147,14 @@ def _guest(row: Row[Any]) -> dict[str, Any] | None:
     if row.state != AllocationState.ACTIVE:
         return None
     failure = _failure(row.guest_failure_code, row.guest_failure_detail)
-    return {"state": row.guest_state or "running", "verb": row.guest_verb, "failure": failure}
+    first_boot = {
+        "status": row.first_boot or FirstBootStatus.UNKNOWN.value,
+        "since": rfc3339(row.first_boot_since),
+        "detail": row.first_boot_detail,
+    }
+    return {
+        "state": row.guest_state or "running", "verb": row.guest_verb, "failure": failure, "first_boot": first_boot,
+    }  # fmt: skip
 
 
 def _health(row: Row[Any]) -> dict[str, Any] | None:
