@@ -27,6 +27,8 @@ class Code(StrEnum):
     KVM_CLOSED_TO_LIBVIRT = "kvm_closed_to_libvirt"
     KVM_ACCESS_UNKNOWN = "kvm_access_unknown"
     QEMU_USER_ABSENT = "qemu_user_absent"
+    GUEST_OWNERSHIP_OFF = "guest_ownership_off"
+    GUEST_USERS_TAKEN = "guest_users_taken"
     LIBVIRT_PACKAGES_MISSING = "libvirt_packages_missing"
     LIBVIRT_SILENT = "libvirt_silent"
     LIBVIRT_SETTINGS_UNREADABLE = "libvirt_settings_unreadable"
@@ -64,6 +66,7 @@ _WARNINGS = {
     Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
     Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
+    Code.GUEST_USERS_TAKEN,
     Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
 }  # fmt: skip
 _INFORMATION = {

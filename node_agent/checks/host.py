@@ -16,6 +16,7 @@ from node_agent.checks.iommu import check_iommu
 from node_agent.checks.kvm_device import check_qemu_users
 from node_agent.checks.networks import check_tenant_networks
 from node_agent.checks.resources import check_resources, wanted_by
+from node_agent.checks.separation import check_separation
 from node_agent.checks.storage import check_direct_io
 from node_agent.checks.vfio import check_vfio
 from node_agent.discovery.reading import Gaps, Tree
@@ -69,7 +70,8 @@ def check_system(
     """
     tree = Tree(root, Gaps())
     # The first and the last of the users: between them nothing differs but what an administrator made so.
-    users = check_qemu_users(tree, root, (user_id_first, user_id_first + SLOT_INDEX_MAX), boots)
+    last = user_id_first + SLOT_INDEX_MAX
+    users = [*check_qemu_users(tree, root, (user_id_first, last), boots), check_separation(tree, user_id_first, last)]
     others = [check_console_logs(tree), check_bridge_filter(tree), check_iommu(tree)]
     return [*users, *others, *check_resources(root, wanted or wanted_by({})), check_ovmf(root)]
 

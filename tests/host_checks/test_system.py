@@ -224,7 +224,7 @@ def test_only_what_refuses_the_host_does_not_pass(code: Code | None, label: str,
 def test_a_tree_without_anything_is_fit(tmp_path: Path) -> None:
     findings = check_system(tmp_path, 64_500, lambda: False)
     assert [finding.name for finding in findings] == [
-        "qemu user", "kvm device", "virtlogd", "bridge filter", "iommu", "processors", "huge pages", "ovmf",
+        "qemu user", "kvm device", "guest users", "virtlogd", "bridge filter", "iommu", "processors", "huge pages", "ovmf",
     ]  # fmt: skip
     assert all(finding.passed for finding in findings)
 

@@ -17,6 +17,7 @@ import libvirt
 from node_agent.drivers.libvirt.devices import devices_of
 from node_agent.drivers.libvirt.domain import NAMESPACE, Owner, channel_path, owner_of, secret_xml
 from node_agent.drivers.libvirt.serial_console import SerialConsole
+from node_agent.drivers.libvirt.users import domain_with_user_of
 from node_agent.drivers.threads import in_thread
 from node_agent.wire.devices import GuestDevices
 
@@ -75,6 +76,10 @@ class Hypervisor:
             domain = self._domain(connection, allocation_id)
             if domain is None:
                 raise HypervisorError(f"there is no domain of allocation {allocation_id}")
+            if (other := domain_with_user_of(connection, domain)) is not None:
+                raise HypervisorError(
+                    f"the guest's user runs {other} too; give each agent of this host its own BERTH_GUEST_USER_ID_FIRST"
+                )
             # A restart of libvirtd forgets the key.
             secret = connection.secretDefineXML(secret_xml(allocation_id))
             secret.setValue(key)

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _CHECKS = "node_agent/checks"
 _TESTS = "tests/host_checks/test_system.py"
+_SEPARATION = "tests/host_checks/test_separation.py"
 
 
 def _mutant(name: str, path: str, old: str, new: str, test: str) -> Mutant:
@@ -49,5 +50,21 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "one bridge setting is enough", f"{_CHECKS}/bridges.py", "for name, value in settings.items() if value]",
         "for name, value in list(settings.items())[1:2] if value]", "test_the_filter_of_bridges",
+    ),
+    Mutant(
+        "hosts: guests without ownership of their files are fit",
+        "agent",
+        "node_agent/checks/separation.py",
+        'settings.get("dynamic_ownership", "1") == "0"',
+        'settings.get("dynamic_ownership", "1") == "off"',
+        (f"{_SEPARATION}::test_settings_and_accounts",),
+    ),
+    Mutant(
+        "hosts: an account may have the last user id of the guests",
+        "agent",
+        "node_agent/checks/separation.py",
+        "if first <= number <= last]",
+        "if first <= number < last]",
+        (f"{_SEPARATION}::test_settings_and_accounts",),
     ),
 ]  # fmt: skip
