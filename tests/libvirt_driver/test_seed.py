@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import email
 import io
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from hypothesis import strategies as st
 
 pycdlib = pytest.importorskip("pycdlib", reason="the packages of requirements-libvirt.lock are not installed")
 
+from node_agent.drivers.libvirt.channel import first_boot_of  # noqa: E402 - after the skip
 from node_agent.drivers.libvirt.seed import Seed, write_seed  # noqa: E402 - after the skip
 from node_agent.drivers.ssh import new_host_key  # noqa: E402 - after the skip
+from node_agent.wire.first_boot import FirstBootStatus  # noqa: E402 - after the skip
 from node_agent.wire.networks import NetworkOrder  # noqa: E402 - after the skip
 from tests.drivers.bridged_harness import network_of  # noqa: E402 - after the skip
 
@@ -48,7 +52,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 def platforms_part(vendor_data: bytes) -> tuple[dict[str, Any], str]:
     """The configuration and the script, as cloud-init takes the message apart."""
     parts = [part for part in email.message_from_bytes(vendor_data).walk() if not part.is_multipart()]
-    assert [part.get_content_type() for part in parts] == ["text/cloud-config", "text/x-shellscript-per-boot"]
+    assert [part.get_content_type() for part in parts] == ["text/cloud-config", "text/cloud-boothook"]
     config, script = (str(part.get_payload()) for part in parts)
     return yaml.safe_load(config), script
 
@@ -67,6 +71,33 @@ def test_the_volume_is_private_and_says_what_the_guest_is(tmp_path: Path) -> Non
     assert said["users"][0]["ssh_authorized_keys"] == ["ssh-ed25519 AAAA a"]
     assert said["ssh_pwauth"] is False
     assert 'echo "BERTH-READY 00ff"' in script
+
+
+def test_the_boothook_installs_the_script_that_runs_at_each_boot(tmp_path: Path) -> None:
+    """cloud-init 22.4 runs no per-boot script that is a part of vendor data."""
+    write_seed(tmp_path / "seed.iso", seed(nonce="00ff"))
+    hook = platforms_part(files_of(tmp_path / "seed.iso")["vendor-data"])[1].replace("/var/lib/cloud", str(tmp_path))
+    for _ in range(2):  # at each boot
+        subprocess.run(["sh"], input=hook, text=True, check=True)
+    script = tmp_path / "scripts" / "per-boot" / "berth-ready"
+    assert script.stat().st_mode & 0o777 == 0o700
+    port = tmp_path / "port"
+    status = tmp_path / "cloud-init"
+    status.write_text(
+        '#!/bin/sh\n[ "$2" = --wait ] && exit 1\nprintf "status: error\\ndetail:\\n\\tr\\033un\\n"; exit 1\n'
+    )
+    status.chmod(0o700)
+    # A file stands for the port, and each message is appended to it. The repetitions do not wait.
+    text = script.read_text().replace("/dev/virtio-ports/berth.ready", str(port)).replace("[ -c ", "[ -f ")
+    text = text.replace('>"$port"', '>>"$port"').replace("sleep $pause", ":").replace(" &\n", "\n")
+    port.touch()
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh"], input=text, text=True, check=True, env=environment)
+    ended = "BERTH-USER-DATA 00ff 1 status: error detail:  run"
+    assert port.read_text().splitlines() == ["BERTH-READY 00ff", ended, ended, ended]
+    found = first_boot_of(ended, "00ff")
+    assert found is not None
+    assert found.status is FirstBootStatus.ERROR
 
 
 def test_a_seed_for_an_image_without_cloud_init_holds_no_host_key(tmp_path: Path) -> None:

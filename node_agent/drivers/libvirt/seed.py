@@ -2,7 +2,7 @@
 
 The tenant's user-data are passed on byte for byte. cloud-init merges vendor-data and user-data by key, and user-data win for
 a whole list: the platform's part is therefore a script of a multipart message, which no list replaces. It runs at every boot,
-since a script without a frequency would run at the first one alone, and a guest that is started again would never be ready.
+since a plain script would run at the first one alone, and a guest that is started again would never be ready.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ port=/dev/virtio-ports/{channel}
   for pause in 20 20 0; do echo "BERTH-USER-DATA {nonce} $said" >"$port"; sleep $pause; done
 ) </dev/null >/dev/null 2>&1 &
 """
-# Named: cloud-init would give the script the name of its place in the message, which a script of the tenant's may have too.
-SCRIPT_NAME = "berth-ready"
-PART = 'Content-Type: text/{kind}; charset="utf-8"\n{more}\n{body}\n'
+# cloud-init 22.4 stores a per-boot script of vendor data where it runs none. A boothook runs at each boot, before the scripts
+# of the last stage, and installs the script there, under a name that no part of the tenant's user data gets by its place.
+BOOTHOOK = r"""#!/bin/sh
+mkdir -p /var/lib/cloud/scripts/per-boot
+cat >/var/lib/cloud/scripts/per-boot/berth-ready <<'END-OF-BERTH-READY'
+{script}END-OF-BERTH-READY
+chmod 700 /var/lib/cloud/scripts/per-boot/berth-ready
+"""
+PART = 'Content-Type: text/{kind}; charset="utf-8"\n\n{body}\n'
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,8 @@ def _vendor_data(seed: Seed) -> str:
         "growpart: {mode: auto, devices: ['/']}\nresize_rootfs: true\n"
     )
     script = READY_SCRIPT.replace("{channel}", CHANNEL).replace("{nonce}", seed.nonce)
-    named = f'Content-Disposition: attachment; filename="{SCRIPT_NAME}"\n'
-    parts = (
-        PART.format(kind="cloud-config", more="", body=config),
-        PART.format(kind="x-shellscript-per-boot", more=named, body=script),
-    )
+    hook = BOOTHOOK.replace("{script}", script)
+    parts = (PART.format(kind="cloud-config", body=config), PART.format(kind="cloud-boothook", body=hook))
     head = f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"\nMIME-Version: 1.0\n\n'
     return head + "".join(f"--{BOUNDARY}\n{part}" for part in parts) + f"--{BOUNDARY}--\n"
 
