@@ -43,6 +43,11 @@ def cell(value: object) -> str:
     return visible(str(value))
 
 
+def stated(state: str, since: datetime | None, detail: str | None) -> str:
+    """A state with its time and detail, where there are any: `error since 2026-01-02 03:04:05: runcmd`."""
+    return f"{state}{f' since {since:%Y-%m-%d %H:%M:%S}' if since else ''}{f': {detail}' if detail else ''}"
+
+
 def show_list(session: Session, items: Iterable[Item], columns: Sequence[Column], empty: str = "nothing yet") -> None:
     """Print `{"items": [...]}`, or a table."""
     found = list(items)

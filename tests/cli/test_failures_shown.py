@@ -39,6 +39,24 @@ def test_a_failure_is_shown_with_its_code_and_the_next_step() -> None:
     assert "Do this." in shown.output
 
 
+def test_the_first_boot_of_a_guest_is_shown_with_its_time_and_what_the_guest_says() -> None:
+    ended = {"status": "error", "since": NOW, "detail": "runcmd"}
+    for first_boot, line in (
+        (ended, "error since 2026-01-01 00:00:00: runcmd"),
+        ({"status": "unknown", "since": None, "detail": None}, "unknown"),
+        (None, None),
+    ):
+        guest = {"state": "running", "verb": None, "failure": None, "first_boot": first_boot}
+        body = ALLOCATION | {"status": "active", "failure": None, "guest": guest}
+        with ScriptedServer([Reply(body=body)]) as server:
+            shown = against(server, f"alloc show {ID}")
+        assert shown.exit_code == 0, shown.output
+        lines = [
+            row.removeprefix("first boot").strip() for row in shown.output.splitlines() if row.startswith("first boot")
+        ]
+        assert lines == ([] if line is None else [line]), "a control plane of the version before has none"
+
+
 def test_force_cleanup_needs_the_operators_statement() -> None:
     with ScriptedServer([Reply(body=ALLOCATION | {"status": "released", "failure": None})]) as server:
         refused = against(server, f"force-cleanup {ID} --reason scrapped")

@@ -11,7 +11,7 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import completed, failed, run_with, task_of
 from tests.allocations.seeding import seed
 from tests.guests.changing import RESULTS, active
-from tests.health.test_first_boots import events, see, shown
+from tests.health.first_boots import events, see, shown
 
 
 @pytest.mark.parametrize("verb", [Verb.REBUILD, Verb.REBOOT, Verb.STOP])

@@ -3,63 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import uuid
-from datetime import datetime
-from typing import Any
 
 import pytest
 
-from node_agent.protocol import Heartbeat, HeldAllocation, HeldInventory
 from node_agent.wire.first_boot import DETAIL_MAX, ENDED, FirstBoot, FirstBootStatus
-from node_agent.wire.guests import GuestReport
 from orchestrator.allocations.first_boot import first_boot_after
-from orchestrator.allocations.queries import find_allocation
-from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import allocation_of, provision, release, rows_of, run_with
 from tests.allocations.seeding import connect, create_allocation, seed
+from tests.health.first_boots import events, see, shown
 from tests.health.sights import contact
 
 PENDING, DONE, ERROR = FirstBootStatus.PENDING, FirstBootStatus.DONE, FirstBootStatus.ERROR
-
-
-async def see(
-    context: Context,
-    node_id: uuid.UUID,
-    allocation_id: uuid.UUID,
-    status: FirstBootStatus | None,
-    detail: str | None = None,
-    after: datetime | None = None,
-) -> None:
-    """A heartbeat with a complete inventory that names one guest."""
-    gathered_after = after or await contact(context, node_id)
-    first_boot = None if status is None else FirstBoot(status=status, detail=detail)
-    held = HeldAllocation(
-        allocation_id=allocation_id, slots=[0], fence=7, state=GuestReport.RUNNING, first_boot=first_boot
-    )
-    inventory = HeldInventory(gathered_after=gathered_after, allocations=[held])
-    beat = Heartbeat(agent_version="1", driver="noop", allocations=[], inventory=inventory)
-    await record_heartbeat(context, node_id, beat, sandbox_allowed=True)
-
-
-async def shown(context: Context, allocation_id: uuid.UUID) -> tuple[Any, Any]:
-    """What the tenant reads: the status and its detail."""
-    guest = (await find_allocation(context.database, allocation_id, None))["guest"]
-    assert (guest["first_boot"]["since"] is None) is (guest["first_boot"]["status"] == "unknown")
-    return guest["first_boot"]["status"], guest["first_boot"]["detail"]
-
-
-def events(url: str, allocation_id: uuid.UUID) -> list[tuple[Any, Any]]:
-    """Status and detail of each event of a first boot, in order."""
-    return [
-        tuple(row)
-        for row in rows_of(
-            url,
-            "select payload ->> 'status', payload ->> 'detail' from outbox"
-            " where event_type = 'allocation.first_boot_ended' and subject = %s order by id",
-            f"allocations/{allocation_id}",
-        )
-    ]
 
 
 def test_it_is_unknown_then_pending_then_ended_with_one_event_and_one_line_of_the_timeline(database_url: str) -> None:

@@ -17,7 +17,7 @@ FIRST, LAST = 64_500, 64_563
 @pytest.mark.parametrize(
     ("settings", "accounts", "code"),
     [
-        ({}, {0: "root", 64_055: "libvirt-qemu", 65_534: "nobody"}, None),
+        ({}, {0: "root", 64_055: "libvirt-qemu", 65_534: "other"}, None),
         ({"dynamic_ownership": "1"}, {}, None),
         ({"dynamic_ownership": "0"}, {}, Code.GUEST_OWNERSHIP_OFF),
         ({}, {FIRST: "first"}, Code.GUEST_USERS_TAKEN),

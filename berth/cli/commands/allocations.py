@@ -12,13 +12,13 @@ from berth.cli.access.approvals import approval_shown
 from berth.cli.commands import ssh_login
 from berth.cli.commands.waiting import wait_with_progress
 from berth.cli.endings import USAGE, Refused
-from berth.cli.printing import Column, as_json, show_list, show_one
+from berth.cli.printing import Column, as_json, show_list, show_one, stated
 from berth.cli.session import Session, TenantOption, command
 from berth.cli.times import moment
 
 if TYPE_CHECKING:
     from berth.client import Allocation, Client, TimelineEntry
-    from berth.client.models import AllocationHealth, FirstBoot, Guest
+    from berth.client.models import AllocationHealth, Guest
 
 app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
@@ -46,11 +46,6 @@ def _health(health: AllocationHealth) -> str:
     return f"{health.state}: {health.cause}, last proof of life {last}{until}"
 
 
-def _first_boot(found: FirstBoot) -> str:
-    since = f" since {found.since:%Y-%m-%d %H:%M:%S}" if found.since else ""
-    return f"{found.status}{since}{f': {found.detail}' if found.detail else ''}"
-
-
 STATES = ("requested", "provisioning", "active", "releasing", "released", "release_failed", "failed")
 COLUMNS: list[Column] = [
     ("id", lambda a: a.allocation_id), ("state", lambda a: a.status), ("sku", lambda a: a.sku),
@@ -65,9 +60,8 @@ ROWS: list[Column] = [
     ("log in", _log_in),
     ("address", lambda a: f"{a.network.address} in {a.network.subnet}" if a.network else None),
     ("guest", lambda a: _guest(a.guest) if a.guest else None),
-    ("first boot", lambda a: _first_boot(a.guest.first_boot) if a.guest and a.guest.first_boot else None),
-    ("restart policy", lambda a: a.restart_policy),
-    ("health", lambda a: _health(a.health) if a.health else None),
+    ("first boot", lambda a: stated(f.status, f.since, f.detail) if a.guest and (f := a.guest.first_boot) else None),
+    ("restart policy", lambda a: a.restart_policy), ("health", lambda a: _health(a.health) if a.health else None),
     ("waits for", lambda a: f"{a.waits.for_} since {a.waits.since:%H:%M:%S}" if a.waits else None),
     ("failure", lambda a: f"{a.failure.code}: {a.failure.detail}" if a.failure else None),
     ("next step", lambda a: a.failure.next_step if a.failure else None),

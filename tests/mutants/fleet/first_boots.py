@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_AGENT = "tests/libvirt_driver/test_first_boot.py"
+_AGENT = "tests/libvirt_driver/first_boots/test_first_boot.py"
 _CONTROL = "tests/health/test_first_boots.py"
 _VERBS = "tests/guests/test_first_boots.py"
 _DRIVER = "node_agent/drivers/libvirt"

@@ -15,7 +15,7 @@ from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode, ProvisionParameters
 from tests.drivers.in_process import SLOT, Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
-from tests.libvirt_driver.as_user import Attempt, attempts
+from tests.libvirt_driver.users.as_user import Attempt, attempts
 
 pytestmark = pytest.mark.hardware
 FIRST = 64_500

@@ -12,7 +12,7 @@ from node_agent.settings import Settings
 from node_agent.wire.first_boot import FirstBoot, FirstBootStatus
 from tests.drivers.in_process import Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
-from tests.support.waiting import async_wait_for
+from tests.libvirt_driver.first_boots.inventories import ended, first_boot
 
 pytestmark = pytest.mark.hardware
 NEVER = "#cloud-config\n# first-boot: never\n"
@@ -24,21 +24,6 @@ def harness() -> LibvirtHarness:
     if (reason := made.unavailable()) is not None:
         pytest.skip(f"no guest can run: {reason}")
     return made
-
-
-async def first_boot(node: Node, order: ProvisionOrder) -> FirstBoot | None:
-    """What the inventory says of it."""
-    return {held.allocation_id: held.first_boot for held in (await node.driver.inventory()).held}[order.allocation_id]
-
-
-async def ended(node: Node, order: ProvisionOrder, status: FirstBootStatus) -> None:
-    """Wait for it in the inventory."""
-
-    async def has() -> bool:
-        found = await first_boot(node, order)
-        return found is not None and found.status is status
-
-    await async_wait_for(has, f"the first boot is {status}")
 
 
 def nonce_of(harness: LibvirtHarness, node: Node, order: ProvisionOrder) -> str:

@@ -201,6 +201,7 @@ def test_the_next_agent_hears_what_the_one_before_did_not(tmp_path: Path) -> Non
             stage.boots = stage.agent()
             await stage.boots.listen(stage.directory)
             await stage.ended(FirstBootStatus.DONE)
+        assert stage.connections == 2
 
     play(tmp_path, scenario)
 
@@ -212,6 +213,7 @@ def test_a_channel_that_cannot_be_opened_is_tried_again_while_the_guest_runs(tmp
         await stage.ended(FirstBootStatus.PENDING)
         async with stage.saying(DONE):
             await stage.ended(FirstBootStatus.DONE)
+        assert stage.connections == 1
 
     play(tmp_path, scenario)
 
@@ -221,6 +223,7 @@ def test_a_guest_that_has_ended_is_not_listened_to(tmp_path: Path) -> None:
         stage.runs = False
         await stage.boots.listen(stage.directory)
         await stage.idle()
+        assert stage.found == PENDING
 
     play(tmp_path, scenario)
 

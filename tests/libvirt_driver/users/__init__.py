@@ -1,0 +1,1 @@
+"""The users of guests: what a process with one of them can do."""
