@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBVIRT_STAMP := $(VENV)/.libvirt
 GUEST_IMAGE := build/guests/mini.qcow2
+DEBIAN_IMAGE := build/guests/debian.qcow2
 HARDWARE ?= hardware and not full
 STATE_DIR ?= var
 MINUTES ?= 10
@@ -77,12 +78,14 @@ test: lint  ## lint and the tests that main must always pass (14 minutes on 2 co
 test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
-	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) deploy/guests/private-libvirtd /var/tmp/berth-libvirtd \
-	  $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
+	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) BERTH_TEST_DEBIAN_IMAGE=$(abspath $(DEBIAN_IMAGE)) \
+	  deploy/guests/private-libvirtd /var/tmp/berth-libvirtd $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
 
 test-full: lint  ## everything, the long tests included
 	$(BIN)/pytest -n 2 --dist loadfile -m "not hardware"
-	@if why=$$(deploy/guests/missing-packages); then $(MAKE) --no-print-directory test-hardware HARDWARE=hardware; \
+	@if why=$$(deploy/guests/missing-packages); then \
+	  $(MAKE) --no-print-directory $(DEBIAN_IMAGE) || echo "the tests with guests of Debian will be skipped"; \
+	  $(MAKE) --no-print-directory test-hardware HARDWARE=hardware; \
 	else echo "the tests with guests did not run: $$why"; fi
 
 $(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
@@ -90,8 +93,11 @@ $(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
 	  -r requirements-libvirt.lock
 	@touch $@
 
-$(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/mini-guest-init
+$(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
 	deploy/guests/build-mini-guest $@
+
+$(DEBIAN_IMAGE): deploy/guests/build-debian-guest deploy/guests/boot-disk
+	deploy/guests/build-debian-guest $@
 
 sbom: $(STAMP)  ## the packages of the lock with their hashes, as CycloneDX, in build/dist
 	@mkdir -p build/dist
