@@ -34,8 +34,8 @@ from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.libvirt.disks import end_strays
-from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.first_boot import FirstBoots
+from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
