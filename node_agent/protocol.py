@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -21,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
+from node_agent.wire.depth import depth
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import GuestReport, RestartPolicy
@@ -238,7 +239,7 @@ class ResultReport(Wire):
             raise ValueError("must be JSON of Unicode text and finite numbers") from error
         if "\\u0000" in written:
             raise ValueError("must not contain U+0000")
-        if _depth(result) > RESULT_DEPTH_MAX:
+        if depth(result) > RESULT_DEPTH_MAX:
             raise ValueError(f"may be nested {RESULT_DEPTH_MAX} deep at most")
         return result
 
@@ -353,18 +354,6 @@ class Credentials(FromServer):
     verifying_keys: list[VerifyingKey]
     key_set: dict[str, Any] | None = None
     server_time: datetime
-
-
-def _depth(value: object) -> int:
-    """How deeply objects and lists are nested in `value`. Not recursive: it measures what a sender chose."""
-    depth, level = 0, [value]
-    while level := [inner for outer in level if isinstance(outer, dict | list) for inner in _members(outer)]:
-        depth += 1
-    return depth
-
-
-def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:

@@ -67,7 +67,7 @@ def _libvirt(settings: Settings) -> Driver:
         # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
         from node_agent.drivers.libvirt.driver import LibvirtDriver
         from node_agent.drivers.libvirt.network.rules import Policy
-        from node_agent.drivers.libvirt.provisioning import LibvirtLimits
+        from node_agent.drivers.libvirt.node import LibvirtLimits
         from node_agent.drivers.libvirt.starting import GpuSettings
     except ImportError as error:
         raise CannotStart(f"the driver libvirt needs the packages of requirements-libvirt.lock: {error}") from error

@@ -21,7 +21,7 @@ from orchestrator.allocations.queries import find_allocation
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.networks.rules import NetworkLimits, mac_of
-from orchestrator.networks.store import NetworkFull, lease_network
+from orchestrator.networks.store.leases import NetworkFull, lease_network
 from orchestrator.operations.execution import Context, Limits, transact
 from orchestrator.tenants.commands.tenants import delete_tenant
 from orchestrator.verification import Bounds

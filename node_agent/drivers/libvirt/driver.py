@@ -40,8 +40,9 @@ from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processe
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
 from node_agent.drivers.libvirt.network.span import Span
+from node_agent.drivers.libvirt.node import LibvirtLimits, Node
 from node_agent.drivers.libvirt.placing import Placing
-from node_agent.drivers.libvirt.provisioning import Boot, LibvirtLimits, Node, Provisioning
+from node_agent.drivers.libvirt.provisioning import Boot, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
 from node_agent.drivers.libvirt.starting import GpuSettings, look_at_host

@@ -11,7 +11,7 @@ from typing import Any
 
 from node_agent.drivers.libvirt.disks import overwrite
 from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
-from node_agent.drivers.libvirt.provisioning import Node
+from node_agent.drivers.libvirt.node import Node
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.removal import Removal, StillThere
 from node_agent.drivers.threads import in_thread

@@ -16,7 +16,7 @@ from node_agent.problems import CannotStart
 from node_agent.protocol import FailureCode
 
 if TYPE_CHECKING:
-    from node_agent.drivers.libvirt.provisioning import Node
+    from node_agent.drivers.libvirt.node import Node
     from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, Verb
-from node_agent.drivers.libvirt.provisioning import Boot, Node, Provisioning
+from node_agent.drivers.libvirt.node import Node
+from node_agent.drivers.libvirt.provisioning import Boot, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
 from node_agent.drivers.removal import StillThere

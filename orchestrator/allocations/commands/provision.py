@@ -16,7 +16,7 @@ from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
-from orchestrator.networks.store import NetworkFull, lease_network
+from orchestrator.networks.store.leases import NetworkFull, lease_network
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (

@@ -10,7 +10,7 @@ from orchestrator.allocations.store.health import deadlines_of, note_inventory, 
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
-from orchestrator.networks.span import find_guests_elsewhere, note_node_moved
+from orchestrator.networks.store.span import find_guests_elsewhere, note_node_moved
 from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent

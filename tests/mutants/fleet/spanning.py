@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 NETWORK = "node_agent/drivers/libvirt/network"
 TESTS = "tests/libvirt_driver/network/spanning/test_spanning.py"
 NAMED = "tests/networks/test_spanning.py"
-SPAN = "orchestrator/networks/span.py"
+SPAN = "orchestrator/networks/store/span.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "spanning: a lease changes no version",
         "worker",
-        "orchestrator/networks/store.py",
+        "orchestrator/networks/store/leases.py",
         "members_version = members_version + 1 where id = :network_id and exists",
         "members_version = members_version where id = :network_id and exists",
         (f"{NAMED}::test_an_etag_saves_the_list_until_something_changes",),

@@ -14,20 +14,25 @@ from orchestrator.networks.rules import mac_of
 
 # By published ports, since each address has one and they are few on a node. Nothing for a node whose identity is in conflict, and
 # no guest on one: either machine may be the wrong one.
-_HERE = """
-select distinct x.network_id, own.underlay
-from nodes own
-join published_ports p on p.node_id = own.id
-join network_addresses x on x.allocation_id = p.allocation_id
-where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
-"""
-_ETAG = f"""
+_ETAG = """
 select coalesce(md5(string_agg(format('%s %s %s', w.id, w.members_version, h.underlay), ',' order by w.id)), '') as etag
-from ({_HERE}) h join networks w on w.id = h.network_id
+from (
+    select distinct x.network_id, own.underlay
+    from nodes own
+    join published_ports p on p.node_id = own.id
+    join network_addresses x on x.allocation_id = p.allocation_id
+    where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
+) h join networks w on w.id = h.network_id
 """
-_FIND = f"""
+_FIND = """
 select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay
-from ({_HERE}) h
+from (
+    select distinct x.network_id, own.underlay
+    from nodes own
+    join published_ports p on p.node_id = own.id
+    join network_addresses x on x.allocation_id = p.allocation_id
+    where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
+) h
 join networks w on w.id = h.network_id
 left join (
     network_addresses x

@@ -1,0 +1,1 @@
+"""SQL of tenant networks: their leases, and the guests of those that span nodes."""
