@@ -24,7 +24,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from orchestrator.database.row_security import TenantConnection
-from orchestrator.database.sqlstates import READ_ONLY
+from orchestrator.database.sqlstates import is_of_standby
 
 LINK: Mapping[str, int] = {
     "connect_timeout": 5,
@@ -69,7 +69,7 @@ class DirectCall:
         try:
             row = await (await self._connection.execute(statement.encode(), parameters)).fetchone()
         except psycopg.Error as error:
-            if error.sqlstate == READ_ONLY:
+            if is_of_standby(error):
                 await self._connection.close()
             raise wrapped(error, lost=self._connection.closed) from error
         assert row is not None, "the statement returns one row"
@@ -164,7 +164,7 @@ def leave_standbys(engine: AsyncEngine) -> None:
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def note_standby(context: ExceptionContext) -> None:
-        if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        if is_of_standby(context.original_exception):
             context.is_disconnect = True
 
 

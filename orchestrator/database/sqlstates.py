@@ -108,6 +108,11 @@ def _bound_of(state: str | None, error: sqlalchemy.exc.DBAPIError) -> Bound | No
     return None
 
 
+def is_of_standby(error: BaseException) -> bool:
+    """Whether a driver's error says that its connection leads to a server that writes nothing."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY
+
+
 def is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:
     """Whether the connection is gone, or leads to a standby; a server that refuses may close it as well."""
     state: str | None = getattr(error.orig, "sqlstate", None)

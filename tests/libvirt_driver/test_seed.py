@@ -87,7 +87,7 @@ def test_the_boothook_installs_the_script_that_runs_at_each_boot(tmp_path: Path)
         '#!/bin/sh\n[ "$2" = --wait ] && exit 1\nprintf "status: error\\ndetail:\\n\\tr\\033un\\n"; exit 1\n'
     )
     status.chmod(0o700)
-    # A file stands for the port, and each message is appended to it. The repetitions do not wait.
+    # A file is the port here, and each message is appended to it. The repetitions do not wait.
     text = script.read_text().replace("/dev/virtio-ports/berth.ready", str(port)).replace("[ -c ", "[ -f ")
     text = text.replace('>"$port"', '>>"$port"').replace("sleep $pause", ":").replace(" &\n", "\n")
     port.touch()

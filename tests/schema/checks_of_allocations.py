@@ -21,6 +21,7 @@ _DEGRADED = {
 _LOST = {**_DEGRADED, "health": "lost", "lost_at": NOW}  # fmt: skip
 _CLOSED = {"booked": False, "closed_at": NOW}
 
+_FIRST_BOOT = {"first_boot": "done", "first_boot_since": NOW}
 CHECKS = {
     "allocation_absences_inventories_check": least("allocation_absences", "inventories", 1),
     "actor_kind_check": one_of(
@@ -49,6 +50,17 @@ CHECKS = {
             {**_FAILED, "waits_for": "worker", "waits_since": NOW, "waits_until": LATER},
         ),
         (_RELEASED, _FAILED),
+    ),
+    "first_boot_is_known": Check(
+        "allocations", ({**_FIRST_BOOT, "first_boot": "ended"}, {**_FIRST_BOOT, "first_boot": ""}),
+        tuple({**_FIRST_BOOT, "first_boot": word}
+              for word in ("pending", "done", "degraded", "error", "unknown", "not_applicable")),
+    ),
+    "first_boot_is_whole": Check(
+        "allocations",
+        ({"first_boot": "done"}, {"first_boot_since": NOW}, {"first_boot_detail": "d"},
+         {**_FIRST_BOOT, "first_boot_detail": "d" * 501}),
+        ({}, _FIRST_BOOT, {**_FIRST_BOOT, "first_boot_detail": "d" * 500}),
     ),
     "guest_state_is_known": Check(
         "allocations", ({"guest_state": "down"}, {"guest_state": ""}),

@@ -98,7 +98,7 @@ MUTANTS: list[Mutant] = [
         "a connection of calls to a standby is kept",
         "database",
         "orchestrator/database/calls.py",
-        "            if error.sqlstate == READ_ONLY:\n                await self._connection.close()\n",
+        "            if is_of_standby(error):\n                await self._connection.close()\n",
         "",
         (f"{_POOLS}::test_a_refusal_of_a_standby_ends_its_connections[call]",),
     ),

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -59,13 +59,15 @@ class Member(LocalPostgres):
     def freeze(self) -> None:
         """Stop every process of it, as a paused machine would."""
         for process in self._processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def kill(self) -> None:
         """End every process of it at once, also frozen ones, as the loss of the machine would."""
         if self.process is not None:
             for process in self._processes():
-                process.send_signal(signal.SIGKILL)
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
 
