@@ -4,8 +4,8 @@ Postgres may have lost what was published: by a restore, a copied data directory
 The log's own events would then get the versions of others. NATS is the witness: its stream ends with an event id, and the log
 must have the same one at that version. A timeline is not compared, because a copied data directory keeps it.
 
-After a failover under quorum commit nothing is lost, and publishing goes on by itself on the new timeline: the log has what
-NATS has, and every acknowledged commit, published or not, was confirmed by a standby.
+After a failover under quorum commit nothing is lost, and a relay that has seen the log before it continues by itself: the log has
+what NATS has and what the relay had seen, and every acknowledged commit, published or not, was confirmed by a standby.
 """
 
 from __future__ import annotations
@@ -53,14 +53,27 @@ async def require_same_event(reader: LogReader, link: NatsLink, last_version: in
     )
 
 
-async def resume_timeline(reader: LogReader, link: NatsLink, last_version: int) -> bool:
+@dataclass(frozen=True)
+class Known:
+    """What this relay has seen of the log: its writer, its newest version, and whether commits waited for a standby."""
+
+    leader_id: str
+    head: int
+    waited_for_standbys: bool
+
+
+async def resume_timeline(reader: LogReader, link: NatsLink, last_version: int, known: Known | None) -> bool:
     """Make this Postgres the log's writer if it is another timeline that goes on from what NATS has; return whether it was one.
 
-    `last_version`: the stream's last sequence. Raises `PublishingStopped` where continuity is not proven.
+    `last_version`: the stream's last sequence. `known`: what this process has seen before. Raises `PublishingStopped` where
+    continuity is not proven, also to a relay that was started since: it cannot tell a failover from a restore.
     """
     status = await reader.read_status()
     if not status.is_foreign:
         return False
+    unseen = _why_unseen(status, known)
+    if unseen is not None:
+        raise status.leader_changed(f"{unseen}; versions may have been lost")
     event_id = await link.event_id_at(last_version) if last_version else None
     missing = await reader.resume_timeline(last_version, event_id)
     if missing is not None:
@@ -108,3 +121,14 @@ async def compare(settings: Settings, address: str) -> History:
             return History(status, last, None)
         differs = await first_difference(reader, link, stream, status)
         return History(status, last, differs if differs <= min(last, status.head) else None)
+
+
+def _why_unseen(status: LogStatus, known: Known | None) -> str | None:
+    """Why what this relay has seen proves nothing of the new timeline; None if it does."""
+    if known is None or known.leader_id != status.written_by:
+        return "this relay has not seen the log under its earlier writer"
+    if not known.waited_for_standbys:
+        return "synchronous_standby_names was empty before, so commits may be lost that no standby had"
+    if known.head > status.head:
+        return f"this relay has seen version {known.head}, and the log ends at {status.head}"
+    return None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from berth.process.backoff import Backoff, jittered
-from outbox_relay.continuity import require_same_event, resume_timeline
+from outbox_relay.continuity import Known, require_same_event, resume_timeline
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
 from outbox_relay.link import NatsLink, Outcome, PublishResult
@@ -28,7 +28,7 @@ from outbox_relay.messages import Event
 from outbox_relay.metrics import Metrics
 from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
-from outbox_relay.reading import LogReader
+from outbox_relay.reading import LogReader, LogStatus
 from outbox_relay.settings import Settings
 from outbox_relay.state import LogHead, RelayState, Stopped
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
@@ -66,6 +66,7 @@ class Publisher:
         self.backoff = Backoff(FIRST_PAUSE_SECONDS, settings.relay_backoff_seconds_max)
         self._on_progress = on_progress
         self._stored = 0
+        self._seen: LogStatus | None = None
 
     async def run(self) -> None:
         """One session after the other, a longer pause after each that achieved nothing."""
@@ -90,6 +91,18 @@ class Publisher:
                 self.state.publishing = "stopped"
                 self.metrics.publishing.set(0)
                 await asyncio.sleep(jittered(STOPPED_LOOK_SECONDS))
+
+    def note_status(self, status: LogStatus) -> None:
+        """The log was seen like this; what another Postgres wrote is none of it."""
+        if not status.is_foreign:
+            self.head.advance(status.head)
+            self._seen = status
+
+    @property
+    def known(self) -> Known | None:
+        """What this relay has seen of the log, its sequencing included; None before it has."""
+        seen = self._seen
+        return None if seen is None else Known(seen.leader_id, self.head.version, seen.waits_for_standbys)
 
     def note_role(self, role: str, last_version: int) -> None:
         """This relay is the publisher, or a standby, behind `last_version`."""
@@ -178,6 +191,7 @@ class Session:
         if stored > self._saved:
             await self._reader.save_position(stored)
             self._saved = stored
+        self._publisher.note_status(await self._reader.read_status())
         self._save_at = time.monotonic() + self._settings.relay_observe_seconds
 
     async def _enter_stream(self) -> int:
@@ -193,12 +207,12 @@ class Session:
             if found is None:
                 raise ServerUnavailable("nats", "the stream was made and is not there")
         require_safe_configuration(found.config, self._settings)
-        if await resume_timeline(self._reader, self._link, found.state.last_seq):
+        if await resume_timeline(self._reader, self._link, found.state.last_seq, self._publisher.known):
             self._metrics.timelines_resumed.inc()
         await self._reader.commit_barrier()
         # The head is read after the stream's end: read the other way round, a busy log would seem to be behind NATS.
         status = await self._reader.status()
-        self._publisher.head.advance(status.head)
+        self._publisher.note_status(status)
         self._metrics.note_head(status.head)
         first_version_to_publish(found.state.last_seq, status.head, status.lowest_kept)
         return found.state.last_seq

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 SELECT_STATUS = """
     select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
-           s.first_version
+           s.first_version, current_setting('synchronous_standby_names') <> ''
     from log_head h cross join log_stream s"""
 
 CURSOR = "berth-relay"
@@ -48,12 +48,15 @@ ACCEPT_TIMELINE = """
     select moved, lost from accepted cross join audited"""
 
 RESUME_TIMELINE = "select log_resume_timeline(%(version)s, %(event_id)s)"
-BARRIER = "select pg_logical_emit_message(true, 'berth', '')::text"
+# One at a time: PostgreSQL keeps the session of a barrier that waits for a standby, also when its relay is gone.
+BARRIER = """
+    select case when pg_try_advisory_xact_lock(hashtext('berth.barrier'))
+                then pg_logical_emit_message(true, 'berth', '')::text end"""
 
 
 class LogStatus(NamedTuple):
     """The state of the log: newest version, ids of its writer and of this Postgres, oldest version kept (None: none),
-    and the first version that an operator ordered for a stream that is made again.
+    the first version that an operator ordered for a stream that is made again, and whether commits wait for a standby.
     """
 
     head: int
@@ -61,6 +64,7 @@ class LogStatus(NamedTuple):
     leader_id: str
     lowest_kept: int | None
     ordered_begin: int
+    waits_for_standbys: bool
 
     @property
     def oldest_publishable(self) -> int:
@@ -123,6 +127,13 @@ class LogReader:
             raise PublishingStopped("no_head", "the log has no head row; the database is damaged")
         return status
 
+    async def is_lost(self, version: int) -> bool:
+        """Whether the log has `log.version_lost` there: an operator has accepted this Postgres since."""
+        row = await self._row(
+            "select event_type = 'log.version_lost' from log where version = %(version)s", {"version": version}
+        )
+        return row is not None and bool(row[0])
+
     async def event_id_at(self, version: int) -> str | None:
         """The id of the event at `version`; None if the log has none there."""
         row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
@@ -160,9 +171,11 @@ class LogReader:
         """Commit something that changes nothing. Under quorum commit, what was visible before it is on a standby then.
 
         A primary that was restarted while commits waited for a standby shows them before any standby has them; what is published
-        of them could be lost by the next failover.
+        of them could be lost by the next failover. Raises `ServerUnavailable` while another barrier waits.
         """
-        await self._row(BARRIER, {})
+        row = await self._row(BARRIER, {})
+        if row is None or row[0] is None:
+            raise ServerUnavailable("postgres", "a commit waits for a standby")
 
     async def resume_timeline(self, version: int, event_id: str | None) -> str | None:
         """Make this Postgres the log's writer if its continuity is proven; otherwise return the word for what is missing.

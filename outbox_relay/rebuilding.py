@@ -145,6 +145,9 @@ async def _why_not_one_history(
     # Without an id it is the message of another publisher, and not of another history of the log.
     if not other or own is None or other == own:
         return None
+    # Accepted already, by a run that was interrupted before it made the stream anew: nothing is moved twice.
+    if await reader.is_lost(published):
+        return None
     return (
         f"NATS has another history: the stream ends with event {other} at version {published}, where the log has {own}"
     )

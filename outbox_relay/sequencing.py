@@ -80,8 +80,9 @@ class Sequencer:
         waiting = self._waiting
         if waiting is None or now - waiting[0] < ANSWER_SECONDS_MAX:
             return False
+        if self._waiting is waiting:
+            shut(waiting[1])
         log.warning("postgres_silent", seconds=now - waiting[0])
-        shut(waiting[1])
         return True
 
     def _sequence(self, connection: psycopg.Connection, backoff: Backoff) -> None:

@@ -8,8 +8,10 @@ without a limit too: neither `statement_timeout` nor `transaction_timeout` ends 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,11 +24,27 @@ ANSWER_SECONDS_MAX = 13.0
 ALIVE_SECONDS_MAX = 2.0
 """For a statement that does nothing, which tests an idle connection."""
 
+SILENCE_SECONDS = 60.0
+
 
 def shut(descriptor: int) -> None:
     """Shut down a connection's socket: whatever waits for an answer on it fails at once, in whichever thread it waits."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
+
+
+_silent_at = -math.inf
+
+
+def note_silence() -> None:
+    """A server has just not answered within its time."""
+    global _silent_at
+    _silent_at = time.monotonic()
+
+
+def was_silent() -> bool:
+    """Whether a server has not answered this process within the last `SILENCE_SECONDS`."""
+    return time.monotonic() - _silent_at < SILENCE_SECONDS
 
 
 class AnsweringConnection(psycopg.AsyncConnection[Any]):
@@ -37,6 +55,7 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
     """
 
     answer_seconds_max: float = ANSWER_SECONDS_MAX
+    is_shut: bool = False
 
     async def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
         """As `AsyncConnection.wait`, through which every statement goes."""
@@ -45,6 +64,9 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
             return await super().wait(gen, *arguments, **options)
         finally:
             timer.cancel()
+            if self.is_shut:
+                # The answer came in the moment of the shutdown (a process that was paused): the connection is of no more use.
+                self.pgconn.finish()
 
     @contextmanager
     def soon(self) -> Iterator[None]:
@@ -65,5 +87,7 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
         return True
 
     def _shut(self) -> None:
+        self.is_shut = True
+        note_silence()
         with suppress(psycopg.Error):
             shut(self.fileno())

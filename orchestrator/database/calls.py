@@ -39,6 +39,11 @@ TRUSTED_IDLE_SECONDS = 1.0
 """A connection that was idle for longer is tested before use; a test each time would cost every call a round trip."""
 
 
+COMMITS_WAITING_MAX = 40
+"""Sessions of a role that may wait for a standby: each abandoned commit leaves one, until a standby confirms it."""
+_COMMITS_WAITING = b"select count(*) from pg_stat_activity where wait_event = 'SyncRep' and usename = current_user"
+
+
 class CallGroup(StrEnum):
     """What a call is for. Each group has its own connections, so calls that wait for locks take none of another group's.
 
@@ -157,6 +162,21 @@ class CallConnections:
             raise wrapped(error, lost=True) from error
         set_json_loads(orjson.loads, connection)
         return connection
+
+
+async def require_few_waiting(connection: TenantConnection) -> None:
+    """Close this new connection and raise `OperationalError` if too many commits of its role wait for a standby.
+
+    PostgreSQL keeps the session of a commit that waits, also when its client is gone: without a bound the abandoned ones would
+    take every connection of the server.
+    """
+    cursor = await psycopg.AsyncCursor(connection).execute(_COMMITS_WAITING)
+    row = await cursor.fetchone()
+    if not connection.autocommit:
+        await connection.rollback()
+    if row is not None and row[0] >= COMMITS_WAITING_MAX:
+        await connection.close()
+        raise psycopg.OperationalError(f"{row[0]} commits wait for a standby")
 
 
 def leave_standbys(engine: AsyncEngine) -> None:

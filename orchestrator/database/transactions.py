@@ -16,7 +16,7 @@ import sqlalchemy.exc
 from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from berth.process.database_connections import ANSWER_SECONDS_MAX
+from berth.process.database_connections import ANSWER_SECONDS_MAX, was_silent
 from orchestrator.database.calls import (
     LINK,
     CallConnections,
@@ -24,6 +24,7 @@ from orchestrator.database.calls import (
     FunctionCall,
     leave_standbys,
     ping_after_idling,
+    require_few_waiting,
 )
 from orchestrator.database.outcomes import (
     Bound,
@@ -321,6 +322,8 @@ def connect_database(
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
         connection = await TenantConnection.connect(*arguments, **parameters)
         connection.answer_seconds_max = answer_seconds_max
+        if was_silent():
+            await require_few_waiting(connection)
         return connection
 
     def pool(size: int) -> AsyncEngine:

@@ -6,13 +6,14 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from orchestrator.database.calls import CallGroup
+from berth.process.database_connections import AnsweringConnection
+from orchestrator.database.calls import COMMITS_WAITING_MAX, CallGroup
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from tests.support.failover.cluster import Cluster, Member, running_cluster
@@ -36,11 +37,13 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster, url: str = "") -> AsyncIterator[Database]:
+async def connected(
+    cluster: Cluster, url: str = "", answer_seconds_max: float = ANSWER_SECONDS
+) -> AsyncIterator[Database]:
     """The pools of a process on this cluster, or at this address."""
     database = connect_database(
         url or cluster.url, pool_size=4, reserve_size=2, lock_timeout_seconds=2, transaction_timeout_seconds=20,
-        application="test", answer_seconds_max=ANSWER_SECONDS,
+        application="test", answer_seconds_max=answer_seconds_max,
     )  # fmt: skip
     database = database.for_platform()
     try:
@@ -185,6 +188,56 @@ def test_a_refusal_of_a_standby_ends_its_connections(cluster: Cluster, kind: str
 
     asyncio.run(scene())
     assert rows_of(cluster.a) == set()
+
+
+async def until_refused(database: Database, numbers: Iterator[int]) -> None:
+    """Write until no connection is to be had. Raises `DatabaseUnavailable`."""
+    for _ in range(20):
+        with suppress(OutcomeUnknown, Overloaded):
+            await write_by_call(database, "waiting", next(numbers))
+
+
+def test_commits_that_wait_for_a_standby_take_a_bounded_number_of_sessions(cluster: Cluster) -> None:
+    async def scene() -> int:
+        async with connected(cluster, answer_seconds_max=0.2) as database:
+            await write_by_call(database, "before", 1)
+            cluster.b.kill()
+            cluster.c.kill()
+            numbers = iter(range(10_000))
+
+            async def write_for_ever() -> None:
+                while True:
+                    with suppress(*REFUSALS):
+                        await write_at_once(database, "waiting", next(numbers))
+
+            writers = [asyncio.create_task(write_for_ever()) for _ in range(4)]
+            await asyncio.to_thread(wait_for, lambda: sessions(cluster.a) >= COMMITS_WAITING_MAX, "the bound")
+            with pytest.raises(DatabaseUnavailable):
+                await until_refused(database, numbers)
+            most = sessions(cluster.a)
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+            cluster.b.start()
+            await asyncio.to_thread(wait_for, lambda: sessions(cluster.a) < COMMITS_WAITING_MAX, "the commits end")
+            await write_by_call(database, "after", 1)
+            return most
+
+    assert asyncio.run(scene()) <= COMMITS_WAITING_MAX + 8
+    assert ("after", 1) in rows_of(cluster.a)
+
+
+def test_a_connection_whose_answer_comes_with_the_shutdown_is_not_used_again(database_url: str) -> None:
+    async def scene() -> bool:
+        connection = await AnsweringConnection.connect(database_url, autocommit=True)
+        answered = asyncio.create_task(connection.execute("select 1"))
+        await asyncio.wait({answered}, timeout=0)
+        connection._shut()  # what the timer of a process that was paused does
+        with suppress(psycopg.OperationalError):
+            await answered
+        return connection.closed
+
+    assert asyncio.run(scene())
 
 
 def sessions(member: Member) -> int:

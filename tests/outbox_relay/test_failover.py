@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from outbox_relay.problems import ServerUnavailable
+from outbox_relay.reading import LogReader
 from outbox_relay.rebuilding import Order
 from tests.outbox_relay.conftest import StartRelay
 from tests.outbox_relay.relays import RelayProcess, leave_events, log_rows, require_stream_is_log, stream_end
@@ -92,7 +95,7 @@ def test_an_asynchronous_standby_that_is_promoted_waits_for_an_operator(
     wait_for(lambda: head_of_standby(cluster.b) == 20, "the standby has replayed all")
     cluster.a.kill()
     cluster.b.promote()
-    wait_for(lambda: "synchronous_standby_names is empty" in stopped(relay), "publishing stops")
+    wait_for(lambda: "synchronous_standby_names was empty before" in stopped(relay), "publishing stops")
     leave(cluster.b, 5)
     assert relay.process.poll() is None
     assert stream_end(nats_url) == 20
@@ -125,7 +128,7 @@ def test_a_lagging_standby_that_is_promoted_waits_for_an_operator(
     cluster.b.start()
     cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
     cluster.b.promote()
-    wait_for(lambda: "NATS has versions that the log has not" in stopped(relay), "publishing stops")
+    wait_for(lambda: "this relay has seen version 30, and the log ends at 20" in stopped(relay), "publishing stops")
     # The other standby has more than the one that was promoted and cannot follow it: nothing would be confirmed.
     cluster.b.set("synchronous_standby_names", "")
     leave(cluster.b, 15)
@@ -135,19 +138,73 @@ def test_a_lagging_standby_that_is_promoted_waits_for_an_operator(
     assert stream_end(nats_url) == 30
 
 
-def test_another_database_system_is_never_continued(cluster: Cluster, start_relay: StartRelay, nats_url: str) -> None:
+def test_a_relay_that_was_started_since_waits_for_an_operator(
+    cluster: Cluster, start_relay: StartRelay, nats_url: str
+) -> None:
+    """It cannot tell a failover from a restore to a moment behind the last published version, which looks the same."""
     cluster.a.wait_for_commits_of(cluster.b, cluster.c)
     relay = start_relay(database_url=cluster.url)
     leave(cluster.a, 5)
     require_all_published(cluster.a, nats_url, 5)
     relay.kill()
-    with psycopg.connect(cluster.a.url(), autocommit=True) as connection:
-        connection.execute("update log_head set leader_id = '1-00000001'")
+    cluster.a.kill()
+    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
+    cluster.b.promote()
+    cluster.c.follow(cluster.b)
     relay = start_relay(ready=False, database_url=cluster.url)
-    leave(cluster.a, 5)
-    wait_for(lambda: "it is another database system" in stopped(relay), "publishing stops")
-    assert head_of(cluster.a)[1] == "1-00000001"
+    wait_for(lambda: "has not seen the log under its earlier writer" in stopped(relay), "publishing stops")
+    leave(cluster.b, 5)
     assert stream_end(nats_url) == 5
+
+
+def test_each_condition_of_a_timeline_that_is_continued(cluster: Cluster) -> None:
+    cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+    leave(cluster.a, 5)
+    with psycopg.connect(cluster.a.url(), autocommit=True) as connection:
+        connection.execute("select log_advance(10)")
+        row = connection.execute("select postgres_leader_id(), event_id::text from log where version = 5").fetchone()
+        assert row is not None
+        here, event_id = row
+        earlier = here.partition("-")[0] + "-00000000"
+
+        def resume(leader: str, version: int, event: str | None) -> tuple[str | None, str]:
+            connection.execute("update log_head set leader_id = %s", (leader,))
+            said = connection.execute("select log_resume_timeline(%s, %s)", (version, event)).fetchone()
+            writer = connection.execute("select leader_id from log_head").fetchone()
+            assert said is not None
+            assert writer is not None
+            return said[0], writer[0]
+
+        assert resume("1-00000000", 5, event_id) == ("system", "1-00000000")
+        assert resume(earlier, 6, str(uuid.uuid4())) == ("behind", earlier)
+        assert resume(earlier, 5, str(uuid.uuid4())) == ("differs", earlier)
+        assert resume(earlier, 5, None) == ("differs", earlier)
+        cluster.a.set("synchronous_standby_names", "")
+        wait_for(lambda: resume(earlier, 5, event_id) == ("asynchronous", earlier), "the setting is read")
+        cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+        wait_for(lambda: resume(earlier, 5, event_id) == (None, here), "the timeline is continued")
+
+
+def test_one_barrier_waits_at_a_time(cluster: Cluster) -> None:
+    cluster.a.wait_for_commits_of(cluster.b, cluster.c)
+    cluster.b.kill()
+    cluster.c.kill()
+
+    async def scene() -> None:
+        for why in ("consuming input failed", "a commit waits for a standby", "a commit waits for a standby"):
+            async with LogReader.connected(cluster.a.url(), answer_seconds_max=0.5) as reader:
+                with pytest.raises(ServerUnavailable, match=why):
+                    await reader.commit_barrier()
+
+    asyncio.run(scene())
+    cluster.b.start()
+
+    async def passes() -> None:
+        async with LogReader.connected(cluster.a.url()) as reader:
+            await reader.commit_barrier()
+
+    wait_for(lambda: not waits_for_a_standby(cluster.a), "the standby has it")
+    asyncio.run(passes())
 
 
 def test_what_no_standby_has_is_not_published(cluster: Cluster, start_relay: StartRelay, nats_url: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import psycopg
 from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 from nats.js.api import ConsumerInfo, StreamInfo
@@ -105,7 +106,7 @@ def _history(settings: Settings) -> Iterator[Finding]:
     """Whether the log is the one whose events NATS has; nothing where that cannot be read, which others say better."""
     try:
         found = asyncio.run(compare(settings, bounded_address(settings.database_url, "doctor")))
-    except (ServerUnavailable, RelayProblem):
+    except (ServerUnavailable, RelayProblem, psycopg.Error):
         return
     status, advice = found.status, "check which is right, then docs/reference/events.md, When publishing stops"
     if found.differs_from is not None:
@@ -118,7 +119,7 @@ def _history(settings: Settings) -> Iterator[Finding]:
     elif status.is_foreign:
         detail = f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
         yield Finding("history", "bad", f"{detail}; what does the relay's /ok say? {advice}")
-    else:
+    elif found.last <= status.head:
         yield Finding(
             "history", "ok", f"NATS and the log have the same events, and Postgres {status.leader_id} writes it"
         )
