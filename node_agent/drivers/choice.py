@@ -63,6 +63,8 @@ def _image_bounds(settings: Settings) -> ImageBounds:
 def _libvirt(settings: Settings) -> Driver:
     if settings.guest_dir is None:
         raise CannotStart("the driver libvirt needs BERTH_GUEST_DIR, a directory that QEMU's users can traverse")
+    if settings.libvirt_huge_page_kib and settings.guest_memory_bytes % (settings.libvirt_huge_page_kib * 1024):
+        raise CannotStart("BERTH_GUEST_MEMORY_BYTES is no multiple of BERTH_LIBVIRT_HUGE_PAGE_KIB")
     try:
         # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
         from node_agent.drivers.libvirt.driver import LibvirtDriver
@@ -77,8 +79,6 @@ def _libvirt(settings: Settings) -> Driver:
         raise CannotStart(
             f"the driver libvirt needs an IPv4 address of this node as BERTH_AGENT_ADVERTISED_HOST: {error}"
         ) from error
-    if settings.libvirt_huge_page_kib and settings.guest_memory_bytes % (settings.libvirt_huge_page_kib * 1024):
-        raise CannotStart("BERTH_GUEST_MEMORY_BYTES is no multiple of BERTH_LIBVIRT_HUGE_PAGE_KIB")
     limits = LibvirtLimits(
         host=settings.agent_advertised_host,
         ssh_port_first=settings.agent_ssh_port_first,

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from node_agent.wire.fields import FromServer, Wire
 
@@ -38,7 +38,14 @@ def _of_a_host(address: IPv4Address) -> IPv4Address:
     return address
 
 
-Underlay = Annotated[IPv4Address, AfterValidator(_of_a_host)]
+_PART = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_ADDRESS = {"type": "string", "format": "ipv4", "pattern": rf"^({_PART}\.){{3}}{_PART}$"}
+_HOST = {
+    **_ADDRESS,
+    "pattern": rf"^(?!0\.|127\.|169\.254\.)(22[0-3]|2[01][0-9]|1[0-9]{{2}}|[1-9]?[0-9])(\.{_PART}){{3}}$",
+}
+_Address = Annotated[IPv4Address, WithJsonSchema(_ADDRESS)]
+Underlay = Annotated[IPv4Address, AfterValidator(_of_a_host), WithJsonSchema(_HOST)]
 """The address at which a node sends and receives VXLAN packets."""
 
 
@@ -82,7 +89,7 @@ class NetworkOrder(Wire):
 class RemoteGuest(FromServer):
     """A guest of a network on another node; `underlay` is that node's."""
 
-    address: IPv4Address
+    address: _Address
     mac: _Mac
     underlay: Underlay
 

@@ -10,7 +10,7 @@ select host(x.address), x.network_id, count(*) from network_addresses x group by
 VNI_TWICE = "select vni, count(*) from networks group by vni having count(*) > 1"
 VNI_TO_COME = """
 select w.id, w.vni from networks w cross join (select last_value, is_called from network_vnis) drawn
-where w.vni > drawn.last_value or (w.vni = drawn.last_value and not drawn.is_called)
+where w.vni >= drawn.last_value + drawn.is_called::integer
 """
 OVERLAPPING = "select a.id, b.id from networks a join networks b on a.subnet && b.subnet and a.id < b.id"
 OUTSIDE = """

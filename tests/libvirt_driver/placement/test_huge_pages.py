@@ -51,8 +51,9 @@ def test_the_definition_names_the_size_of_the_pages() -> None:
 
 def test_memory_that_is_no_multiple_of_a_page_is_refused_at_the_start(tmp_path: Path) -> None:
     changes = {"guest_dir": tmp_path / "guests", "guest_memory_bytes": 65 * MIB, "libvirt_huge_page_kib": 2048}
+    given = settings(tmp_path, **changes)
     with pytest.raises(CannotStart, match="no multiple of BERTH_LIBVIRT_HUGE_PAGE_KIB"):
-        choose_driver(settings(tmp_path, **changes))
+        choose_driver(given)
     with pytest.raises(ValueError, match="libvirt_reserved_processors"):
         settings(tmp_path, libvirt_reserved_processors="first")
 
