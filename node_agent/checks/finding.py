@@ -52,6 +52,7 @@ class Code(StrEnum):
     VFIO_GROUP_SHARED = "vfio_group_shared"
     VFIO_DRIVER_HOLDS = "vfio_driver_holds"
     VFIO_DEVICE_IN_USE = "vfio_device_in_use"
+    VFIO_DEVICE_TAKEN = "vfio_device_taken"
     VFIO_RESET_MISSING = "vfio_reset_missing"
     VFIO_SYSFS_CLOSED = "vfio_sysfs_closed"
     VFIO_NODE_CLOSED = "vfio_node_closed"
@@ -67,7 +68,8 @@ _WARNINGS = {
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
     Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
     Code.GUEST_USERS_TAKEN,
-    Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
+    Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_DEVICE_TAKEN,
+    Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
 }  # fmt: skip
 _INFORMATION = {
     Code.KVM_RUNS_NO_GUEST,

@@ -82,7 +82,11 @@ class Removal(ABC):
             self._evidence["problem"] = str(error)
             raise DriverFailure(FailureCode.CLEANUP_FAILED, why_not_proven(self.result())) from error
 
+    async def _forget(self) -> None:
+        """Remove what else says that something of a slot is still there; before a slot is free. Raises OSError."""
+
     async def _leave(self) -> str:
+        await self._forget()
         dropped = sorted(self._leases.drop(self._allocation_id))
         left = [slot for slot, lease in self._leases.held().items() if lease.allocation_id == self._allocation_id]
         if left:

@@ -216,15 +216,15 @@ class LibvirtDriver:
         )
 
     async def tend_leases(self) -> list[int]:
-        """See `Leases.tend`; in use is what has a directory, domain or task under way. Raises OSError.
+        """See `Leases.tend`; in use is what has a directory, domain, GPU or task under way. Raises OSError.
 
         Networks first, and whether libvirt answers or not; a network that cannot be restored keeps no lease from being renewed.
         """
         await self._tend_networks()
-        domains = {owner.allocation_id for owner in await self._hypervisor.owners()}
+        held = {owner.allocation_id for owner in await self._hypervisor.owners()} | set(self._node.taken.all())
 
         def in_use(allocation_id: UUID) -> bool:
-            there = self._node.directory(allocation_id).exists() or allocation_id in domains
+            there = self._node.directory(allocation_id).exists() or allocation_id in held
             return there or allocation_id in self._under_way
 
         cleared = self._leases.tend(in_use)

@@ -211,6 +211,10 @@ class Provisioning:
         order = self._order
         await take_over(self._node.leases, order.parameters.slots, order.allocation_id, order.fence, self._node.tend)
 
+    async def require_gpus(self, *, may_run: bool = False) -> None:
+        """See `starting.require_gpus`. Raises DriverFailure."""
+        await require_gpus(self._node, self._order.allocation_id, self._order.parameters.slots, may_run=may_run)
+
     async def _lease(self, _progress: Progress) -> str:
         order = self._order
         try:
@@ -219,7 +223,7 @@ class Provisioning:
         except OSError as error:
             raise DriverFailure(FailureCode.DRIVER_ERROR, f"what is there cannot be looked at: {error}") from error
         await self.take_lease()
-        await require_gpus(self._node, order.parameters.slots)
+        await self.require_gpus()
         return f"slots {listed(order.parameters.slots)} under fence {order.fence}"
 
     async def _image(self, progress: Progress) -> str:

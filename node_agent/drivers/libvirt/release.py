@@ -27,7 +27,7 @@ class GuestRemoval(Removal):
 
     def __init__(self, node: Node, directory: GuestDirectory, grace_seconds: float) -> None:
         assert directory.allocation_id is not None
-        was_there = directory.exists() or node.taken.load(directory.allocation_id) is not None
+        was_there = directory.exists() or node.taken.has(directory.allocation_id)
         super().__init__(directory.allocation_id, node.leases, grace_seconds, was_there)
         self._node = node
         self._directory = directory
@@ -104,13 +104,15 @@ class GuestRemoval(Removal):
         """The proof of each reset. Raises OSError."""
         if self._node.gpus is not None:
             return await self._node.gpus.give_back(self._allocation_id)
-        if self._node.taken.load(self._allocation_id) is not None:
+        if self._node.taken.has(self._allocation_id):
             raise OSError("GPUs of the host are taken, and this agent has BERTH_LIBVIRT_GPUS=none")
         return []
 
-    async def _remove(self) -> None:
-        # First what outlives the directory: as long as that is there, this allocation is found and removed again.
+    async def _forget(self) -> None:
+        # While the slot is leased: afterwards the GPUs may be another guest's. The directory still names the allocation.
         self._node.taken.forget(self._allocation_id)
+
+    async def _remove(self) -> None:
         self._directory.remove_empty()
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from node_agent.drivers.contract import DriverFailure
+from node_agent.drivers.leases import listed
 from node_agent.drivers.libvirt.host_slots import remembered_gpus
 from node_agent.drivers.libvirt.huge_pages import HugePagesShort
-from node_agent.drivers.libvirt.vfio.judging import HOST_DRIVERS, VfioNotReady
+from node_agent.drivers.libvirt.vfio.judging import HOST_DRIVERS, Lack, Objection, VfioNotReady
 from node_agent.drivers.libvirt.vfio.passing import PassedGpus
 from node_agent.problems import CannotStart
 from node_agent.protocol import FailureCode
@@ -45,30 +48,58 @@ def look_at_host(node: Node, slots_file: Path, gpus: GpuSettings | None) -> None
         addresses = gpus.addresses or tuple(one.address for one in known.gpus)
         if not addresses:
             raise CannotStart("BERTH_LIBVIRT_GPUS=vfio, and this host has no GPU")
+        _require_same_gpus(addresses, node.records(), slots_file)
         node.gpus = PassedGpus(
             node.taken, addresses, gpus.are_returned, root=root, host_drivers=gpus.host_drivers
         )  # fmt: skip
 
 
+def _require_same_gpus(addresses: Sequence[str], records: Iterable[GuestRecord], slots_file: Path) -> None:
+    """Raise CannotStart if a guest has other GPUs than its slots mean: a slot's next guest would get one of them."""
+    for record in records:
+        meant = [addresses[slot] for slot in sorted(record.slots) if slot < len(addresses)]
+        if record.gpus and record.gpus != meant:
+            raise CannotStart(
+                f"the guest of allocation {record.allocation_id} has the GPUs {', '.join(record.gpus)}, and its slots"
+                f" {listed(record.slots)} mean {', '.join(meant) or 'none'}; put back the {slots_file} that it began under"
+                " until it is released"
+            )
+
+
 def given(node: Node, slots: list[int]) -> dict[str, Any]:
     """The members of a new guest's record that say what it gets of this host. Raises DriverFailure."""
     try:
-        placed = node.placing.place(slots, node.records())
-        return {**placed, "gpus": node.gpus.of_slots(slots) if node.gpus is not None else []}
+        others = node.records()
+        placed = node.placing.place(slots, others)
+        gpus = node.gpus.of_slots(slots) if node.gpus is not None else []
+        _require_no_owner(gpus, others)
+        return {**placed, "gpus": gpus}
     except VfioNotReady as error:
         raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
     except OSError as error:
         raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
 
 
-async def require_gpus(node: Node, slots: list[int]) -> None:
-    """Raise DriverFailure if the GPUs of these slots cannot be given to a guest now: before an image is fetched."""
+def _require_no_owner(gpus: Sequence[str], others: Iterable[GuestRecord]) -> None:
+    """Raise VfioNotReady if another guest's record names one: it need not have started yet."""
+    owners = {address: one.allocation_id for one in others for address in one.gpus}
+    if why := [Objection(Lack.DEVICE_TAKEN, f"allocation {owners[one]} has {one}") for one in gpus if one in owners]:
+        raise VfioNotReady(why)
+
+
+async def require_gpus(node: Node, allocation_id: UUID, slots: list[int], *, may_run: bool = False) -> None:
+    """Raise DriverFailure if the GPUs of these slots cannot be given to this guest now: before an image is fetched.
+
+    `may_run`: an earlier guest of the allocation has not been ended yet.
+    """
     if node.gpus is None:
         return
     try:
-        await node.gpus.require_ready(node.gpus.of_slots(slots))
+        await node.gpus.require_ready(allocation_id, node.gpus.of_slots(slots), may_run=may_run)
     except VfioNotReady as error:
         raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
+    except OSError as error:
+        raise DriverFailure(FailureCode.DRIVER_ERROR, f"what guests have of GPUs is not known: {error}") from error
 
 
 async def start_guest(node: Node, directory: GuestDirectory, record: GuestRecord, xml: str) -> None:

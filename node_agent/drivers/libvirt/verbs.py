@@ -62,10 +62,18 @@ class Restart:
 
 
 def rebuild_phases(removal: GuestRemoval, provisioning: Provisioning) -> list[Phase]:
-    """The phases of `rebuild`. The lease is taken anew: a restart of the agent clears that of an allocation with no files."""
+    """The phases of `rebuild`. The lease is taken anew: a restart of the agent clears that of an allocation with no files.
+
+    A host whose GPUs the new guest would not get is found before the old one is ended.
+    """
+    stop = removal.stop()
+
+    async def stopped(progress: Progress) -> str:
+        await provisioning.require_gpus(may_run=True)
+        return await stop.run(progress)
 
     async def lease(_progress: Progress) -> str:
         await provisioning.take_lease()
         return "kept"
 
-    return [removal.stop(), removal.wipe(), Phase("lease", lease), *provisioning.guest()]
+    return [Phase(stop.name, stopped), removal.wipe(), Phase("lease", lease), *provisioning.guest()]

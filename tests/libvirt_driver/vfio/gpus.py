@@ -12,6 +12,7 @@ from node_agent.drivers.libvirt.vfio.taken import TakenDevices
 from tests.libvirt_driver.vfio.kernel import GPUS
 
 ALLOCATION = UUID("7c0e0000-0000-4000-8000-000000000001")
+OTHER = UUID("7c0e0000-0000-4000-8000-000000000002")
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
 
 

@@ -105,6 +105,13 @@ def test_a_process_at_another_gpu_of_the_driver_does_not_matter(tmp_path: Path) 
     assert lacks(tmp_path, GPUS[0]) == []
 
 
+def test_functions_of_a_card_are_taken_from_the_drivers_that_sysfs_names(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path)
+    for function, home in ((1, "snd_hda_intel"), (2, "xhci_hcd"), (3, "nvidia-gpu")):
+        kernel.add(f"0000:2d:00.{function}", group=41, home=home, kind="0x0c8000")
+    assert lacks(tmp_path, GPUS[1]) == [], "the module i2c_nvidia_gpu registers its driver as nvidia-gpu"
+
+
 def test_the_file_of_the_group_must_open(tmp_path: Path) -> None:
     Kernel(tmp_path)
     closed = node_objection(tmp_path, "41")

@@ -11,7 +11,7 @@ import pytest
 from node_agent.drivers.libvirt.vfio.judging import Lack, VfioNotReady
 from node_agent.drivers.libvirt.vfio.passing import PassedGpus
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
-from tests.libvirt_driver.vfio.gpus import ALLOCATION, gpus_of
+from tests.libvirt_driver.vfio.gpus import ALLOCATION, OTHER, gpus_of
 from tests.libvirt_driver.vfio.kernel import GPUS, SOUND, Kernel
 
 
@@ -144,3 +144,75 @@ def test_what_cannot_be_read_of_what_is_taken_is_an_error_and_not_nothing(kernel
     file.write_text("{")
     with pytest.raises(OSError, match="cannot be read"):
         give_back(gpus)
+
+
+@pytest.mark.parametrize("own", [GPUS[1], GPUS[0]], ids=["alone on its card", "with sound beside it"])
+def test_a_gpu_of_a_guest_that_is_stopped_goes_to_no_other(kernel: Kernel, gpus: PassedGpus, own: str) -> None:
+    asyncio.run(gpus.take(OTHER, [own]))
+    for attempt in (gpus.require_ready, gpus.take):
+        with pytest.raises(VfioNotReady, match=f"allocation {OTHER} has {own}") as caught:
+            asyncio.run(attempt(ALLOCATION, [own]))
+        assert {one.lack for one in caught.value.objections} == {Lack.DEVICE_TAKEN}
+    assert state(gpus) is None
+    asyncio.run(gpus.give_back(OTHER))
+    take(gpus, own)
+    assert state(gpus) == "passed", "what is reset is free, although the other's file is there"
+
+
+def test_what_another_guest_was_about_to_get_goes_to_none(kernel: Kernel, gpus: PassedGpus) -> None:
+    kernel.refused.add(SOUND)
+    with pytest.raises(VfioNotReady):
+        asyncio.run(gpus.take(OTHER, [GPUS[0]]))
+    with pytest.raises(VfioNotReady, match="vfio_device_taken"):
+        take(gpus, GPUS[0])
+
+
+def test_of_two_guests_that_start_at_once_one_gets_the_gpu(kernel: Kernel, gpus: PassedGpus) -> None:
+    async def both() -> list[object]:
+        takes = [gpus.take(one, [GPUS[1]]) for one in (ALLOCATION, OTHER)]
+        return list(await asyncio.gather(*takes, return_exceptions=True))
+
+    found = asyncio.run(both())
+    assert sorted(type(one).__name__ for one in found) == ["NoneType", "VfioNotReady"]
+    assert len(list(gpus.taken.all())) == 1
+
+
+def test_what_is_damaged_of_another_guest_gives_its_gpus_to_none(kernel: Kernel, gpus: PassedGpus) -> None:
+    asyncio.run(gpus.take(OTHER, [GPUS[1]]))
+    (file,) = gpus.taken._directory.iterdir()
+    file.write_text("{")
+    with pytest.raises(OSError, match="cannot be read"):
+        take(gpus, GPUS[1])
+
+
+def test_a_repeated_release_leaves_alone_what_another_guest_has_by_then(kernel: Kernel, gpus: PassedGpus) -> None:
+    take(gpus, GPUS[0])
+    give_back(gpus)
+    asyncio.run(gpus.take(OTHER, [GPUS[0]]))
+    (proof,) = give_back(gpus)
+    assert proof.checked == {"reset_before": True, "driver": "vfio-pci"}
+    assert [kernel.driver(one) for one in (GPUS[0], SOUND)] == ["vfio-pci"] * 2
+    gpus.taken.forget(OTHER)
+    kernel.open_by_process("/dev/vfio/40")
+    give_back(gpus)
+    assert [kernel.driver(one) for one in (GPUS[0], SOUND)] == ["vfio-pci"] * 2, "something has it open"
+
+
+def test_a_gpu_that_its_guest_has_open_is_ready_for_the_guest_that_replaces_it(
+    kernel: Kernel, gpus: PassedGpus
+) -> None:
+    take(gpus, GPUS[1])
+    kernel.open_by_process("/dev/vfio/41")
+    with pytest.raises(VfioNotReady, match="vfio_device_in_use"):
+        asyncio.run(gpus.require_ready(ALLOCATION, [GPUS[1]]))
+    asyncio.run(gpus.require_ready(ALLOCATION, [GPUS[1]], may_run=True))
+    with pytest.raises(VfioNotReady, match="vfio_device_in_use"):
+        asyncio.run(gpus.require_ready(OTHER, [GPUS[1]], may_run=True))
+
+
+def test_files_of_other_names_are_passed_over(kernel: Kernel, gpus: PassedGpus) -> None:
+    take(gpus, GPUS[1])
+    (gpus.taken._directory / "notes.passed").write_text("{}")
+    assert list(gpus.taken.all()) == [ALLOCATION]
+    assert gpus.taken.has(ALLOCATION)
+    assert not gpus.taken.has(OTHER)

@@ -19,7 +19,7 @@ from node_agent.gpu_reset.functions import VFIO_DRIVERS, look, open_files_of_pro
 DRIVER = "vfio-pci"
 MODULE = "sys/bus/pci/drivers/vfio-pci"
 GROUPS = "sys/kernel/iommu_groups"
-HOST_DRIVERS = frozenset({"nvidia", "nouveau", "amdgpu", "snd_hda_intel", "xhci_hcd", "i2c_nvidia_gpu", "pcieport"})
+HOST_DRIVERS = frozenset({"nvidia", "nouveau", "amdgpu", "snd_hda_intel", "xhci_hcd", "nvidia-gpu", "pcieport"})
 """Drivers that a GPU and the functions beside it are taken from, and get back."""
 _BRIDGE = "0x0604"
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,5})\s*$", re.MULTILINE)
@@ -35,6 +35,7 @@ class Lack(StrEnum):
     GROUP_SHARED = "vfio_group_shared"
     DRIVER_HOLDS = "vfio_driver_holds"
     DEVICE_IN_USE = "vfio_device_in_use"
+    DEVICE_TAKEN = "vfio_device_taken"
     RESET_MISSING = "vfio_reset_missing"
     SYSFS_CLOSED = "vfio_sysfs_closed"
     NODE_CLOSED = "vfio_node_closed"
@@ -48,6 +49,7 @@ REMEDIES = {
     Lack.GROUP_SHARED: "switch ACS on in the firmware, or offer slices that have all GPUs of the group",
     Lack.DRIVER_HOLDS: "unbind it from that driver; Berth takes GPUs from drivers of GPUs alone",
     Lack.DEVICE_IN_USE: "end these processes; for the driver nvidia: systemctl disable --now nvidia-persistenced dcgm",
+    Lack.DEVICE_TAKEN: "release that allocation, or put back the slots.json that it began under",
     Lack.RESET_MISSING: "the kernel knows no way to reset it, so it is given to no guest; install newer firmware",
     Lack.SYSFS_CLOSED: "install deploy/guests/berth-agent-vfio.conf: the unit gives the agent no right to bind devices",
     Lack.NODE_CLOSED: "install deploy/guests/berth-agent-vfio.conf, and see that udev makes /dev/vfio",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -62,17 +62,38 @@ class PassedGpus:
             raise VfioNotReady([Objection(Lack.DEVICE_MISSING, found)])
         return [self.addresses[slot] for slot in sorted(slots)]
 
-    async def require_ready(self, addresses: Sequence[str]) -> list[Seen]:
-        """The functions, if all of them can be given to one guest. Changes nothing. Raises VfioNotReady."""
+    async def require_ready(
+        self, allocation_id: UUID, addresses: Sequence[str], *, may_run: bool = False
+    ) -> list[Seen]:
+        """The functions, if all of them can be given to this allocation's guest. Changes nothing. Raises VfioNotReady, OSError.
+
+        `may_run`: what the allocation has been given may be open, because its guest has not been ended yet.
+        """
         found = await in_thread(lambda: [see(self.root, one) for one in addresses])
-        why = objections(found, module=has_module(self.root), host_drivers=self.host_drivers)
+        known = self.taken.load(allocation_id) if may_run else None
+        own = known[1].passed() if known is not None and known[0] == "passed" else []
+        idle = [replace(one, users=0) if one.address in own and one.driver == DRIVER else one for one in found]
+        why = objections(idle, module=has_module(self.root), host_drivers=self.host_drivers)
+        why += self._held_by_others(allocation_id, found)
         if why:
             raise VfioNotReady(why)
         return found
 
+    def _held_by_others(self, allocation_id: UUID, found: Sequence[Seen]) -> list[Objection]:
+        """By what is written down: a guest that is stopped keeps its GPUs, and no process has them open."""
+        held = self.taken.of_others(allocation_id)
+        wanted = {address for one in found for address in (one.address, *beside(one))}
+        return [
+            Objection(Lack.DEVICE_TAKEN, f"allocation {held[address]} has {address}")
+            for address in sorted(wanted & held.keys())
+        ]
+
     async def take(self, allocation_id: UUID, addresses: Sequence[str]) -> None:
         """Bind them, and what is beside them, to vfio-pci; then a guest may start. Raises VfioNotReady, OSError."""
-        known, found = self.taken.load(allocation_id), await self.require_ready(addresses)
+        known, found = self.taken.load(allocation_id), await self.require_ready(allocation_id, addresses)
+        # Again, with no other task in between: two guests that start at once had both found them free.
+        if why := self._held_by_others(allocation_id, found):
+            raise VfioNotReady(why)
         if known is None or known[0] == "reset":
             self.taken.begin(allocation_id, _taken_of(found))
             known = self.taken.load(allocation_id)
@@ -101,8 +122,10 @@ class PassedGpus:
         proofs = await self._reset_all(taken, state)
         if state == "passed":
             self.taken.advance(allocation_id, "passed", "reset")
-        await self.fabric.deactivate(taken.passed())
-        drivers = {one.address: await self._returned(one) for one in taken.functions}
+        held = self.taken.of_others(allocation_id)
+        if held.keys().isdisjoint(taken.passed()):
+            await self.fabric.deactivate(taken.passed())
+        drivers = {one.address: await self._returned(one, held.get(one.address), state) for one in taken.functions}
         log.info("gpus_given_back", allocation_id=str(allocation_id), drivers=drivers)
         return [
             proof.model_copy(update={"checked": {**proof.checked, "driver": drivers[proof.device]}}) for proof in proofs
@@ -142,10 +165,19 @@ class PassedGpus:
             "pci_id_before": before.pci_id, "pci_id_after": after.pci_id, "driver_after_reset": after.driver,
         })  # fmt: skip
 
-    async def _returned(self, one: TakenFunction) -> str | None:
-        """Give one back to the host, if that is set; the driver that it has then. Raises OSError if vfio-pci keeps it."""
+    async def _returned(self, one: TakenFunction, holder: UUID | None, state: State) -> str | None:
+        """Give one back to the host, if that is set; the driver that it has then. Raises OSError if vfio-pci keeps it.
+
+        One that was reset before may have another guest by now (`holder`, or its open file): it stays as it is.
+        """
+        now = await in_thread(partial(see, self.root, one.address))
+        if holder is not None or (state == "reset" and now.users != 0):
+            log.warning(
+                "gpu_not_given_back", address=one.address, holder=str(holder) if holder else None, users=now.users
+            )  # fmt: skip
+            return now.driver
         if not self.are_returned:
-            return (await in_thread(partial(see, self.root, one.address))).driver
+            return now.driver
         change = await self._bound(one.address, "give")
         if change.driver == DRIVER:
             raise OSError(f"{one.address} is not unbound from {DRIVER}: {change.error}")

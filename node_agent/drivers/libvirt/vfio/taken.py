@@ -77,12 +77,26 @@ class TakenDevices:
                 self._file(allocation_id, state).unlink()
                 sync_directory(self._directory)
 
+    def has(self, allocation_id: UUID) -> bool:
+        """Whether the allocation has taken something, also where its file is damaged. Raises OSError."""
+        return any(self._file(allocation_id, state).exists() for state in _STATES)
+
     def all(self) -> Iterator[UUID]:
-        """Every allocation that has taken something. Raises OSError."""
+        """Every allocation that has taken something; files of other names are passed over. Raises OSError."""
         if self._directory.exists():
             for file in sorted(self._directory.iterdir()):
                 if file.suffix.removeprefix(".") in _STATES:
-                    yield UUID(file.stem)
+                    with suppress(ValueError):
+                        yield UUID(file.stem)
+
+    def of_others(self, allocation_id: UUID) -> dict[str, UUID]:
+        """Functions that other allocations have taken and not reset, by address. Raises OSError also for a damaged file."""
+        held: dict[str, UUID] = {}
+        for other in set(self.all()) - {allocation_id}:
+            known = self.load(other)
+            if known is not None and known[0] != "reset":
+                held |= {one.address: other for one in known[1].functions}
+        return held
 
     def _file(self, allocation_id: UUID, state: State) -> Path:
         return self._directory / f"{allocation_id}.{state}"
