@@ -7,7 +7,8 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """What an objection means. `refuses`: an agent with the driver libvirt does not start."""
+    """What an objection means. `refuses`: guests would not run; an agent with the driver libvirt does not start, except for a
+    code of `STARTS_ALL_THE_SAME`."""
 
     REFUSES = "refuses"
     WARNS = "warns"
@@ -45,6 +46,7 @@ class Code(StrEnum):
     HUGETLBFS_ABSENT = "hugetlbfs_absent"
     SLOTS_UNKNOWN = "slots_unknown"
     PROCESSORS_TOO_FEW = "processors_too_few"
+    NODE_MEMORY_TOO_SMALL = "node_memory_too_small"
     VFIO_DEVICE_MISSING = "vfio_device_missing"
     VFIO_DEVICE_SILENT = "vfio_device_silent"
     VFIO_IOMMU_OFF = "vfio_iommu_off"
@@ -67,7 +69,7 @@ _WARNINGS = {
     Code.KVM_CLOSED_TO_LIBVIRT, Code.KVM_ACCESS_UNKNOWN, Code.LIBVIRT_SETTINGS_UNREADABLE, Code.VIRTLOGD_ABSENT,
     Code.CONSOLE_LOG_BOUND_LARGE, Code.BRIDGE_FILTER_ON, Code.BRIDGE_FILTER_UNREADABLE, Code.IOMMU_OFF,
     Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
-    Code.GUEST_USERS_TAKEN,
+    Code.NODE_MEMORY_TOO_SMALL, Code.GUEST_USERS_TAKEN,
     Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_DEVICE_TAKEN,
     Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
 }  # fmt: skip
@@ -78,6 +80,8 @@ _INFORMATION = {
     Code.HUGE_PAGES_RESERVED,
     Code.SLOTS_UNKNOWN,
 }
+STARTS_ALL_THE_SAME = {Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS}
+"""Guests get no GPU, and are refused by each order. An agent that does not start could not release those that are there."""
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 
 
@@ -104,8 +108,13 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether an agent may start on this host as far as this check knows."""
+        """Whether guests may run on this host as far as this check knows."""
         return self.severity is not Severity.REFUSES
+
+    @property
+    def lets_start(self) -> bool:
+        """Whether an agent may start on this host as far as this check knows."""
+        return self.passed or self.code in STARTS_ALL_THE_SAME
 
     def line(self) -> str:
         """The finding as one line of output."""

@@ -14,20 +14,21 @@ from node_agent.drivers.libvirt.placing import PlacementSettings, pinning_of
 from node_agent.settings import Settings
 
 MOUNTS = "proc/mounts"
-_PROCESSORS, _PAGES = "processors", "huge pages"
+_PROCESSORS, _NODE_MEMORY, _PAGES = "processors", "numa memory", "huge pages"
 
 
 def check_resources(root: Path, wanted: PlacementSettings) -> list[Finding]:
     """Check processors and huge pages of the host for guests under these settings."""
     tree, host = Tree(root, Gaps()), read_host_slots(root, wanted.slots)
-    pinned = judge_pinning(pinning_of(wanted, host), host)
+    pinning = pinning_of(wanted, host)
+    pinned = [judge_pinning(pinning, host), *judge_binding(pinning)]
     if not wanted.huge_page_kib:
-        return [pinned, check_huge_pages(tree)]
+        return [*pinned, check_huge_pages(tree)]
     mounts = (tree.raw(MOUNTS) or b"").decode(errors="replace")
     pools = {pool.page_kib: pool for pool in read_pools(tree)}
     slots = len(host.addresses) or wanted.slots
     return [
-        pinned,
+        *pinned,
         judge_guest_pages(wanted, pools.get(wanted.huge_page_kib), slots, is_mounted=" hugetlbfs " in mounts),
     ]
 
@@ -41,6 +42,17 @@ def judge_pinning(pinning: Pinning, host: HostSlots) -> Finding:
         return Finding(_PROCESSORS, f"guests are not pinned: {pinning.why}", Code.SLOTS_UNKNOWN, remedy)
     remedy = "lower BERTH_GUEST_PROCESSORS or shorten BERTH_LIBVIRT_RESERVED_PROCESSORS"
     return Finding(_PROCESSORS, f"guests are not pinned: {pinning.why}", Code.PROCESSORS_TOO_FEW, remedy)
+
+
+def judge_binding(pinning: Pinning) -> list[Finding]:
+    """The finding for the memory of NUMA nodes; none on a host that has one, or whose guests are not pinned."""
+    if pinning.is_bound:
+        return [Finding(_NODE_MEMORY, "each NUMA node has enough for its slots")]
+    if not pinning.why_unbound:
+        return []
+    remedy = "lower BERTH_GUEST_MEMORY_BYTES, or put memory beside each processor"
+    found = f"guests are not bound to near memory: {pinning.why_unbound}"
+    return [Finding(_NODE_MEMORY, found, Code.NODE_MEMORY_TOO_SMALL, remedy)]
 
 
 def judge_guest_pages(wanted: PlacementSettings, pool: Pool | None, slots: int, *, is_mounted: bool) -> Finding:

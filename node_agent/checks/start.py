@@ -29,7 +29,7 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
     )  # fmt: skip
     for finding in findings:
         _log(finding)
-    refused = next((finding for finding in findings if not finding.passed), None)
+    refused = next((finding for finding in findings if not finding.lets_start), None)
     if refused is not None:
         raise CannotStart(
             f"this host is not fit for guests: {refused.name}: {refused.found} [{refused.code}]; {refused.remedy}"

@@ -82,7 +82,7 @@ class Removal(ABC):
             self._evidence["problem"] = str(error)
             raise DriverFailure(FailureCode.CLEANUP_FAILED, why_not_proven(self.result())) from error
 
-    async def _forget(self) -> None:
+    async def _forget(self) -> None:  # noqa: B027 - a driver need not have anything of the kind
         """Remove what else says that something of a slot is still there; before a slot is free. Raises OSError."""
 
     async def _leave(self) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from node_agent.checks.finding import Code, Severity, severity_of
 from node_agent.checks.host import check_start
+from node_agent.checks.start import require_fit_host
 from node_agent.checks.vfio import check_vfio, judge_fabric, judge_vfio
 from node_agent.drivers.libvirt.vfio.judging import Lack, Seen
+from node_agent.problems import CannotStart
+from tests.libvirt_driver.choosing import settings
 from tests.libvirt_driver.vfio.kernel import GPUS, Kernel
 
 
@@ -42,6 +50,31 @@ def test_a_host_without_gpus_or_rights_is_refused(tmp_path: Path) -> None:
         Code.VFIO_SYSFS_CLOSED, Code.VFIO_MODULE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DEVICE_MISSING,
     }  # fmt: skip
     assert not any(one.passed for one in found)
+
+
+def test_an_agent_starts_where_no_guest_gets_a_gpu_to_release_those_that_are_there(tmp_path: Path) -> None:
+    kernel = Kernel(tmp_path / "host")
+    (tmp_path / "agent").mkdir()
+    lacks = [_objected(kernel.root)]
+    (kernel.device(GPUS[1]) / "iommu_group").unlink()
+    (kernel.device(GPUS[0]) / "driver").unlink()
+    (kernel.device(GPUS[0]) / "driver").symlink_to(kernel.root / "sys/bus/pci/drivers/nvme")
+    lacks.append(_objected(kernel.root))
+    assert lacks == [set(), {Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS}]
+    assert "FAIL" in {one.line().split()[0] for one in check_vfio(kernel.root)}, (
+        "--check says that guests would not run"
+    )
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as guests:
+        Path(guests).chmod(0o711)
+        chosen = settings(tmp_path, guest_dir=guests, libvirt_gpus="vfio")
+        asyncio.run(require_fit_host(chosen, kernel.root))
+        shutil.rmtree(kernel.root / "sys/bus/pci/drivers/vfio-pci")
+        with pytest.raises(CannotStart, match="vfio_module_missing"):
+            asyncio.run(require_fit_host(chosen, kernel.root))
+
+
+def _objected(root: Path) -> set[Code | None]:
+    return {one.code for one in check_vfio(root) if not one.passed}
 
 
 def test_switches_that_nothing_manages_are_a_warning() -> None:

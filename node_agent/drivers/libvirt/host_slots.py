@@ -1,12 +1,13 @@
 """What the slots of this host are: its cores, the GPUs by slot, and the NUMA node of each slot.
 
-The GPUs are written down when they are first seen. A GPU that falls off the bus then leaves the other slots as they were,
-as the topology that an operator approved does.
+The GPUs are written down at the first start that finds any: which ones that were, and not which an operator approved. One that
+falls off the bus later leaves the other slots as they were. One that is not written down is of no slot; see `remembered_gpus`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -41,11 +42,15 @@ class SlotGpus(Closed):
 
 @dataclass(frozen=True)
 class HostSlots:
-    """Cores, the NUMA node of each slot, and the address of each slot's GPU; both are empty where slots are not known."""
+    """Cores, the NUMA node of each slot, and the address of each slot's GPU; both are empty where slots are not known.
+
+    `memory`: bytes by NUMA node, as far as they are known.
+    """
 
     cores: tuple[Core, ...]
     slot_nodes: tuple[int, ...]
     addresses: tuple[str, ...]
+    memory: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_host_slots(root: Path, slots: int, known: SlotGpus | None = None) -> HostSlots:
@@ -58,7 +63,8 @@ def read_host_slots(root: Path, slots: int, known: SlotGpus | None = None) -> Ho
     by_gpu = [gpu.numa_node for gpu in found.gpus]
     are_placed = bool(by_gpu) and all(node in nodes for node in by_gpu)
     slot_nodes = tuple(node for node in by_gpu if node is not None) if are_placed else spread(count, nodes)
-    return HostSlots(cores, slot_nodes, tuple(gpu.address for gpu in found.gpus))
+    memory = {node.number: node.memory_bytes for node in numa_nodes(tree) or () if node.memory_bytes is not None}
+    return HostSlots(cores, slot_nodes, tuple(gpu.address for gpu in found.gpus), memory)
 
 
 def found_gpus(tree: Tree) -> SlotGpus:
@@ -72,8 +78,11 @@ def found_gpus(tree: Tree) -> SlotGpus:
     return SlotGpus(gpus=[SlotGpu(address=one, numa_node=by_address[one].numa_node) for one in addresses])
 
 
-def remembered_gpus(file: Path, root: Path) -> SlotGpus:
-    """The GPUs as they were first seen; `file` is written when there are any. Raises OSError."""
+def remembered_gpus(file: Path, root: Path, *, are_passed: bool = False) -> SlotGpus:
+    """The GPUs as they were first seen; `file` is written when there are any. Raises OSError.
+
+    `are_passed`: guests get them. Then a GPU that is not written down is refused: the slots mean older hardware.
+    """
     found = found_gpus(Tree(root, Gaps()))
     known = read_slots_file(file)
     if known is None:
@@ -83,8 +92,16 @@ def remembered_gpus(file: Path, root: Path) -> SlotGpus:
     if known != found:
         log.warning(
             "gpus_of_slots_changed", file=str(file), known=[gpu.address for gpu in known.gpus],
-            found=[gpu.address for gpu in found.gpus], remedy="remove the file when the new hardware is approved",
+            found=[gpu.address for gpu in found.gpus],
+            remedy="remove the file when no guest has a GPU and the new hardware is approved",
         )  # fmt: skip
+    written = {gpu.address for gpu in known.gpus}
+    strangers = [gpu.address for gpu in found.gpus if gpu.address not in written]
+    if are_passed and strangers:
+        raise OSError(
+            f"{', '.join(strangers)} is not in {file}, so it is of no slot; release every guest that has a GPU, approve the"
+            " node's topology, and remove the file"
+        )
     return known
 
 

@@ -46,23 +46,22 @@ class Core:
 @dataclass(frozen=True)
 class Pinning:
     """What each slot has. `blocks` is None where guests are not pinned; `why` says so, `shared` is then what they share:
-    empty means every processor."""
+    empty means every processor. `is_bound`: memory of guests is of the NUMA nodes of their slots; `why_unbound`: why it is
+    not, on a host with several."""
 
     blocks: tuple[tuple[int, tuple[int, ...]], ...] | None
     why: str
     shared: tuple[int, ...] = ()
-    numa_nodes: int = 1
+    is_bound: bool = False
+    why_unbound: str = ""
 
     def place(self, slots: Sequence[int], memory_bytes: int) -> GuestPlacement | None:
         """Where a guest with these slots runs, with `memory_bytes` for each; None: it is not pinned.
 
-        Raises LookupError for a slot that the host does not have.
+        It is not where one of its slots has no processors: a node may have more slots than GPUs, if guests get none.
         """
-        if self.blocks is None:
+        if self.blocks is None or any(slot >= len(self.blocks) for slot in slots):
             return None
-        absent = [slot for slot in slots if slot >= len(self.blocks)]
-        if absent:
-            raise LookupError(f"slot {absent[0]} has no processors: the host has {len(self.blocks)} slots")
         cells: dict[int, Cell] = {}
         for slot in sorted(slots):
             node, threads = self.blocks[slot]
@@ -70,7 +69,7 @@ class Pinning:
             cells[node] = Cell(
                 numa_node=node, processors=[*held.processors, *threads], memory_bytes=held.memory_bytes + memory_bytes
             )
-        return GuestPlacement(cells=[cells[node] for node in sorted(cells)], is_bound=self.numa_nodes > 1)
+        return GuestPlacement(cells=[cells[node] for node in sorted(cells)], is_bound=self.is_bound)
 
 
 def pin(cores: Sequence[Core], slot_nodes: Sequence[int], each: int, reserved: Iterable[int] | None) -> Pinning:
@@ -94,7 +93,23 @@ def pin(cores: Sequence[Core], slot_nodes: Sequence[int], each: int, reserved: I
         if len(taken) < each:
             return Pinning(None, _too_few(node, free, slot_nodes, each), shared)
         blocks.append((node, tuple(taken[:each])))
-    return Pinning(tuple(blocks), "", shared, len(nodes))
+    return Pinning(tuple(blocks), "", shared, len(nodes) > 1)
+
+
+def why_unbound(slot_nodes: Sequence[int], memory: Mapping[int, int], each_bytes: int) -> str:
+    """Why guests cannot be bound to the memory of their NUMA nodes, with `each_bytes` for each slot; empty: they can.
+
+    `memory`: bytes by NUMA node, as far as they are known. QEMU of a guest that is bound is killed where a node has too few.
+    """
+    for node in sorted(set(slot_nodes)):
+        slots = sum(one == node for one in slot_nodes)
+        if node not in memory:
+            return f"how much memory NUMA node {node} has is not known"
+        if memory[node] < slots * each_bytes:
+            return (
+                f"NUMA node {node} has {memory[node]} bytes of memory, too few for {slots} slots with {each_bytes} each"
+            )
+    return ""
 
 
 def spread(slots: int, nodes: Sequence[int]) -> tuple[int, ...]:

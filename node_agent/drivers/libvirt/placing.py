@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import structlog
 
 from node_agent.drivers.libvirt.host_slots import HostSlots, SlotGpus, read_host_slots
 from node_agent.drivers.libvirt.huge_pages import require_pages
-from node_agent.drivers.libvirt.placement import Pinning, conflict, pin
+from node_agent.drivers.libvirt.placement import Pinning, conflict, pin, why_unbound
 from node_agent.drivers.libvirt.records import GuestRecord
 
 log = structlog.get_logger("node_agent.libvirt")
@@ -43,16 +43,17 @@ class Placing:
         host = read_host_slots(self.settings.root, self.settings.slots, known)
         self.pinning = pinning_of(self.settings, host)
         log.info("guests_pinned", pinned=self.pinning.blocks is not None, why=self.pinning.why or None)
+        if self.pinning.why_unbound:
+            log.warning("guests_memory_not_bound", why=self.pinning.why_unbound)
 
     def place(self, slots: list[int], others: Iterable[GuestRecord]) -> dict[str, Any]:
         """The members of a new guest's record that say where it runs. `others`: the guests that are there.
 
-        Raises OSError if one of them has a processor of these slots, or for a slot that the host has not.
+        Raises OSError if one of them has a processor of these slots.
         """
-        try:
-            placement = self.pinning.place(slots, self.settings.memory_bytes)
-        except LookupError as error:
-            raise OSError(str(error.args[0])) from error
+        placement = self.pinning.place(slots, self.settings.memory_bytes)
+        if placement is None and self.pinning.blocks is not None:
+            log.warning("guest_not_pinned", slots=slots, slots_with_processors=len(self.pinning.blocks))
         if placement is not None:
             held = {str(one.allocation_id): one.placement for one in others if one.placement is not None}
             if (why := conflict(placement, held)) is not None:
@@ -70,4 +71,7 @@ class Placing:
 
 def pinning_of(settings: PlacementSettings, host: HostSlots) -> Pinning:
     """What each slot of the host gets under these settings."""
-    return pin(host.cores, host.slot_nodes, settings.processors, settings.reserved)
+    found = pin(host.cores, host.slot_nodes, settings.processors, settings.reserved)
+    if found.is_bound and (why := why_unbound(host.slot_nodes, host.memory, settings.memory_bytes)):
+        return replace(found, is_bound=False, why_unbound=why)
+    return found

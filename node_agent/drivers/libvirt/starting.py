@@ -42,7 +42,7 @@ def look_at_host(node: Node, slots_file: Path, gpus: GpuSettings | None) -> None
             f"{len(held)} guests of this node have GPUs; set BERTH_LIBVIRT_GPUS=vfio until they are released"
         )
     root = node.limits.placement.root
-    known = remembered_gpus(slots_file, root)
+    known = remembered_gpus(slots_file, root, are_passed=gpus is not None)
     node.placing.look(known)
     if gpus is not None:
         addresses = gpus.addresses or tuple(one.address for one in known.gpus)

@@ -18,6 +18,7 @@ from tests.libvirt_driver.definitions import defined
 from tests.libvirt_driver.placement import hosts
 
 MIB = 2**20
+TIB = 2**40
 
 
 def test_pages_of_the_whole_host_are_counted_for_a_guest_that_is_bound_to_none(tmp_path: Path) -> None:
@@ -92,6 +93,17 @@ def test_the_check_says_whether_guests_are_pinned_and_why_not(tmp_path: Path) ->
     found = [check_resources(tmp_path, PlacementSettings(1, MIB, slots=slots))[0] for slots in (0, 6, 8)]
     assert [one.code for one in found] == [Code.SLOTS_UNKNOWN, None, Code.PROCESSORS_TOO_FEW]
     assert found[1].found == "each of 6 slots has its own 1"
+
+
+def test_the_check_says_whether_memory_is_bound_and_why_not(tmp_path: Path) -> None:
+    hosts.processors(tmp_path, nodes=2, cores=4)  # with a GiB of memory each
+    found = [check_resources(tmp_path, PlacementSettings(1, each * MIB, slots=4))[1] for each in (512, 513)]
+    assert [(one.name, one.code) for one in found] == [
+        ("numa memory", None), ("numa memory", Code.NODE_MEMORY_TOO_SMALL),
+    ]  # fmt: skip
+    assert "NUMA node 0 has 1073741824 bytes" in found[1].found
+    hosts.processors(tmp_path / "small", nodes=1, cores=4)
+    assert len(check_resources(tmp_path / "small", PlacementSettings(1, TIB, slots=2))) == 2
 
 
 def test_the_check_of_a_host_reads_the_environment_of_the_agent() -> None:

@@ -28,6 +28,7 @@ from node_agent.drivers.libvirt.placement import (
     parse_processors,
     pin,
     spread,
+    why_unbound,
 )
 from node_agent.drivers.libvirt.placing import PlacementSettings, Placing
 from tests.libvirt_driver.definitions import defined, guest
@@ -141,8 +142,13 @@ def test_a_gpu_that_falls_off_the_bus_moves_no_other_slot(tmp_path: Path) -> Non
     hosts.gpu(tmp_path, "0000:89:00.0", 1)
     first = remembered_gpus(file, tmp_path)
     (tmp_path / "sys/bus/pci/devices/0000:0f:00.0/vendor").write_text("0xffff\n")
-    assert remembered_gpus(file, tmp_path) == first == read_slots_file(file)
+    assert remembered_gpus(file, tmp_path, are_passed=True) == first == read_slots_file(file)
     assert first.gpus[1] == SlotGpu(address="0000:89:00.0", numa_node=1)
+    hosts.gpu(tmp_path, "0000:c0:00.0", 1)
+    (tmp_path / "sys/bus/pci/devices/0000:0f:00.0/vendor").write_text("0x10de\n")
+    assert remembered_gpus(file, tmp_path) == first, "of no slot, and guests get no GPU"
+    with pytest.raises(OSError, match=r"0000:c0:00.0 is not in .*slots.json, so it is of no slot"):
+        remembered_gpus(file, tmp_path, are_passed=True)
     file.write_text("{")
     with pytest.raises(OSError, match="cannot be read"):
         remembered_gpus(file, tmp_path)
@@ -159,8 +165,7 @@ def test_a_guest_of_earlier_settings_keeps_its_processors_from_a_new_one(tmp_pat
     ):
         now.place([1], [old])
     assert now.place([1], [])["placement"].processors() == [3, 4, 5]
-    with pytest.raises(OSError, match="slot 2 has no processors"):
-        now.place([2], [])
+    assert now.place([1, 2], [old])["placement"] is None, "a slot that the host has no processors for"
 
 
 def placed(slots: list[int], **changes: Any) -> ET.Element:
@@ -188,6 +193,32 @@ def test_a_slice_of_both_halves_has_a_cell_of_each() -> None:
     assert [one.attrib for one in domain.iterfind("numatune/memnode")] == [
         {"cellid": "0", "mode": "strict", "nodeset": "0"}, {"cellid": "1", "mode": "strict", "nodeset": "1"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slots", "known", "why"),
+    [
+        ([0, 1, 1], {0: GIB, 1: 2 * GIB}, ""),
+        ([0, 1, 1], {0: GIB, 1: 2 * GIB - 1}, "NUMA node 1 has 2147483647 bytes of memory, too few for 2 slots with"),
+        ([1], {0: 0, 1: GIB}, ""),
+        ([0], {1: GIB}, "how much memory NUMA node 0 has is not known"),
+    ],
+    ids=["enough", "a byte too few", "a node without slots", "not known"],
+)
+def test_memory_is_bound_where_each_numa_node_has_enough(slots: list[int], known: dict[int, int], why: str) -> None:
+    found = why_unbound(slots, known, GIB)
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
+
+
+def test_a_guest_is_pinned_and_not_bound_where_a_numa_node_has_too_little(tmp_path: Path) -> None:
+    hosts.processors(tmp_path, nodes=2, cores=4)  # with a GiB of memory each
+    bound = []
+    for each in (GIB // 2, GIB):
+        placing = Placing(PlacementSettings(1, each, slots=4, root=tmp_path))
+        placing.look(SlotGpus(gpus=[]))
+        bound.append(placing.place([0, 2], [])["placement"].is_bound)
+    assert bound == [True, False]
 
 
 def test_a_host_with_one_numa_node_binds_no_memory() -> None:
