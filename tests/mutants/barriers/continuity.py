@@ -68,7 +68,7 @@ MUTANTS: list[Mutant] = [
         _RESUME,
         "if split_part(head.leader_id, '-', 1) <> split_part(here, '-', 1) then",
         "if false then",
-        (f"{_FAILOVER}::test_another_database_system_is_never_continued",),
+        (f"{_FAILOVER}::test_each_condition_of_a_timeline_that_is_continued",),
     ),
     Mutant(
         "fences stay as they are on a new timeline that is continued",
