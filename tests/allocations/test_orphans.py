@@ -8,6 +8,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migrations.roles import Role
 from node_agent.protocol import Envelope as WireEnvelope
 from node_agent.protocol import FailureCode, TaskBody, open_envelope
 from orchestrator.allocations.commands.provision import begin_provisioning
@@ -32,6 +33,7 @@ from tests.allocations.driving import (
 )
 from tests.allocations.reconciling import admin_operation, beat, kept, orphan_task, reconcile, slots_out_of_service
 from tests.allocations.seeding import connect, create_allocation, seed
+from tests.databases import as_role
 
 
 def test_destroyed_by_proof_alone_and_under_a_newer_fence(database_url: str) -> None:
@@ -82,6 +84,28 @@ def test_destroyed_by_proof_alone_and_under_a_newer_fence(database_url: str) -> 
     assert slots_out_of_service(database_url) == [3]
     assert rows_of(database_url, "select count(*) from audit where action = 'node.orphan_destroy'") == [(1,)]
     assert kept(database_url) == []
+
+
+def test_each_process_does_its_part_under_its_own_role(database_url: str) -> None:
+    node, unknown = seed(database_url).nodes[0].id, uuid.uuid4()
+    worker, node_api, public_api = (as_role(database_url, r) for r in (Role.WORKER, Role.NODE_API, Role.PUBLIC_API))
+    run_with(node_api, lambda context: beat(context, node, (unknown, [3])))
+    (orphan,) = run_with(worker, reconcile)
+    assert slots_out_of_service(database_url) == [3]
+    run_with(node_api, lambda context: beat(context, node, (unknown, [3, 4])))
+    assert run_with(worker, reconcile) == []
+    assert slots_out_of_service(database_url) == [3, 4]
+    run_with(
+        public_api,
+        lambda context: destroy_orphan(
+            context.for_platform(), admin_operation(), ADMIN, node, orphan, reason="no allocation owns it"
+        ),
+    )
+    assert run_with(worker, lambda context: advance_orphan(context, orphan)) is OrphanState.DESTROYING
+    task = orphan_task(database_url)
+    run_with(node_api, lambda context: accept_task_result(context, node, 1, task["id"], completed(task, WIPED)))
+    assert run_with(worker, lambda context: advance_orphan(context, orphan)) is OrphanState.DESTROYED
+    assert slots_out_of_service(database_url) == []
 
 
 def test_when_every_attempt_failed_an_operator_is_asked_again(database_url: str) -> None:

@@ -125,6 +125,7 @@ left join allocations a on a.id = o.adopted_for left join claims c on c.id = a.c
 where o.state = 'destroying' or (o.state = 'adopted' and c.closed_at is not null)
 order by o.waits_until, o.id limit :limit
 """
+_PLACE = "select name, slot_count from nodes where id = :id"
 _COUNT = "select state, count(*) as found from node_orphans where state <> 'destroyed' group by state"
 _LIVES = """
 select c.closed_at is null from allocations a join claims c on c.id = a.claim_id where a.id = :id and a.node_id = :node_id
@@ -142,6 +143,12 @@ async def list_orphans(reading: Reading, node_id: UUID, *, every: bool, after: U
 async def read_orphan(reading: Reading, orphan_id: UUID) -> Orphan:
     """One orphan that exists."""
     return Orphan(**(await reading.execute(_ORPHANS.where(node_orphans.c.id == orphan_id))).one()._mapping)
+
+
+async def read_place(tx: Transaction, node_id: UUID) -> tuple[str, int]:
+    """The name of a locked node, and how many slots it has. The worker may not read all that `nodes.read_node` shows."""
+    row = (await tx.execute(_PLACE, {"id": node_id})).one()
+    return row.name, row.slot_count
 
 
 async def lock_orphan(tx: Transaction, orphan_id: UUID) -> LockedOrphan | None:
