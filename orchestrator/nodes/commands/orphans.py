@@ -36,22 +36,22 @@ async def _report(tx: Transaction, node_id: UUID, allocation_id: UUID) -> UUID |
     found = await find_unexplained(tx, [node_id], refresh_seconds=0, limit=1, allocation_id=allocation_id)
     if not found:
         return None
-    node = await nodes.read_node(tx, node_id)
+    node_name, slot_count = await orphans.read_place(tx, node_id)
     unexplained = found[0]
     if unexplained.orphan_id is not None:
         known = await orphans.read_orphan(tx, unexplained.orphan_id)
-        slots = slots_kept(unexplained.slots, known.slots, node.slot_count)
+        slots = slots_kept(unexplained.slots, known.slots, slot_count)
         await orphans.see_again(tx, known, slots, unexplained.fence)
         return None
-    slots = slots_kept(unexplained.slots, [], node.slot_count)
+    slots = slots_kept(unexplained.slots, [], slot_count)
     orphan_id = await orphans.insert_orphan(tx, node_id, allocation_id, slots, unexplained.fence)
     described = {
-        "orphan_id": orphan_id, "node_id": node_id, "name": node.name, "allocation_id": allocation_id, "slots": slots,
+        "orphan_id": orphan_id, "node_id": node_id, "name": node_name, "allocation_id": allocation_id, "slots": slots,
         "fence": unexplained.fence, "allocation_state": unexplained.allocation_state,
     }  # fmt: skip
     await append_event(tx, Event(EventType.NODE_ORPHAN_FOUND, f"nodes/{node_id}", uuid4(), None, described))
     await audit.record(tx, RECONCILER, "node.orphan_found", f"nodes/{node_id}", described, None)
-    await _tell_allocation(tx, unexplained, node.name)
+    await _tell_allocation(tx, unexplained, node_name)
     return orphan_id
 
 
@@ -113,7 +113,7 @@ async def destroy_orphan(
 ) -> Answer:
     """202 with the orphan, now being destroyed; repeating it changes nothing. Its slots stay out of service until then.
 
-    Refusals: `NotFound`; `InvalidState` if it is gone already.
+    Refusals: `NotFound`; `InvalidState` if it is gone already, or its node has no slots yet, which its task would name.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -123,6 +123,8 @@ async def destroy_orphan(
         state = OrphanState(locked.orphan.state)
         if state is OrphanState.DESTROYED:
             raise InvalidState("the orphan is destroyed already", state=state)
+        if not locked.orphan.slots:
+            raise InvalidState("its node has no slots yet: approve its topology first", state=state)
         if state is not OrphanState.DESTROYING:
             wait = context.limits.requested_seconds_max
             await orphans.decide(
