@@ -16,6 +16,7 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState, ShownState
 from orchestrator.nodes.store.drains import drain_document
 from orchestrator.nodes.store.shown_states import NARROWED, SHOWN_STATE
+from orchestrator.nodes.store.slot_service import keep_slots
 from orchestrator.nodes.tables import nodes
 from orchestrator.problems import AlreadyExists, NotFound
 
@@ -139,6 +140,10 @@ _INSERT_SLOTS = """
 insert into slots (unit, node_id, slot_index, numa_half)
 select :unit_base + i, :node_id, i, (i >= :half_slots)::integer from generate_series(0, :slot_count - 1) i
 """
+_SPREAD_ORPHANS = """
+update node_orphans set slots = array(select generate_series(0, :slot_count - 1)), row_version = row_version + 1
+where node_id = :node_id and state <> 'destroyed' and slots = '{}'
+"""
 
 
 async def insert_node(
@@ -176,11 +181,15 @@ async def insert_node(
 
 
 async def add_slots(tx: Transaction, node_id: UUID, slot_count: int, half_slots: int) -> None:
-    """A locked node without slots gets so many, in service, on the block that it was registered with."""
+    """A locked node without slots gets so many on the block that it was registered with.
+
+    They are in service, unless the node has an orphan, which may be on each of them.
+    """
     made = {"node_id": node_id, "slot_count": slot_count, "half_slots": half_slots}
     unit_base = (await tx.execute(_SET_SLOTS, made)).scalar_one()
     await tx.execute(_INSERT_SLOTS, {**made, "unit_base": unit_base})
-    await tx.execute("select refresh_node_fit(:node_id)", {"node_id": node_id})
+    await tx.execute(_SPREAD_ORPHANS, made)
+    await keep_slots(tx, node_id)
 
 
 async def _take_units(tx: Transaction, count: int) -> int:

@@ -21,6 +21,10 @@ insert into node_topologies (node_id, task_id, epoch, next_at, found, found_dige
 values (%s, gen_random_uuid(), 1, now(), %s::jsonb, %s, now())
 on conflict (node_id) do update set found = excluded.found, found_digest = excluded.found_digest
 """
+_ORPHAN = """
+insert into node_orphans (node_id, allocation_id, slots, fence, waits_for, waits_since)
+values (%s, gen_random_uuid(), '{}', 7, 'operator', now()) returning id
+"""
 
 
 def found(api: PublicApi, node: Any, **changes: Any) -> str:
@@ -74,6 +78,28 @@ def test_the_approval_of_its_topology_makes_its_slots(api: PublicApi, tenant: Ca
     )
     assert placed == node["id"]
     assert check_fit(api.database, Bounds()).kept
+
+
+def test_no_slot_with_an_orphan_is_placeable_after_the_approval(api: PublicApi, tenant: Caller, place: Place) -> None:
+    """The reconciler could not say on which slots it is, so that it may be on each of them."""
+    node = without_slots(api, place)
+    path = f"/admin/nodes/{node['id']}"
+    ((orphan,),) = rows(api, _ORPHAN, node["id"])
+    refused = api.admin.call("POST", f"{path}/orphans/{orphan}/destroy", {"reason": "unknown"})
+    assert "approve its topology" in problem(refused, 409, "invalid_state")["detail"]
+    digest = found(api, node)
+    for _ in range(2):
+        api.admin.make(f"{path}/approve", {"digest": digest})
+    now = shown(api, node)
+    assert (now["state"], now["free_slots"], now["slot_count"]) == ("quarantined", 0, 8)
+    assert {slot["reason"] for slot in now["slots"]} == {"an orphan is on it; see berth node orphans"}
+    (listed,) = api.admin.get(f"{path}/orphans")["items"]
+    assert listed["slots"] == list(range(8))
+    api.admin.make(f"/admin/nodes/{place.node['id']}/cordon")
+    wanted = {"sku": place.sku, "gpus": 1, "region": place.region, "ssh_key_ids": []}
+    assert tenant.call("POST", "/allocations", wanted).status_code in (409, 422)
+    assert check_fit(api.database, Bounds()).kept
+    assert api.admin.call("POST", f"{path}/orphans/{orphan}/destroy", {"reason": "unknown"}).status_code == 202
 
 
 def test_five_gpus_without_halves_are_five_slots(api: PublicApi, place: Place) -> None:
