@@ -70,6 +70,10 @@ QUERIES = {
     ),
     "nodes_by_pool_layout": ("read_catalogue", inventory_store._LAYOUTS),
     "nodes_out_of_service": ("find_stranded", starting._STRANDED),
+    "nodes_without_slots": (
+        "list_nodes",
+        "select * from nodes where slot_count = 0 and id > :id order by id limit :limit",
+    ),
     "operation_runs_once": ("ask_operation", "select status from operations where scope = :scope and key = :key"),
     "operations_retiring": ("retire_operations", retirement._RETIRE_OPERATIONS),
     "slots_out_of_service": (

@@ -21,6 +21,8 @@ alter domain node_slots add constraint node_slots_check check (value between 0 a
 alter table nodes add constraint half_of_slots check ((half_slots = 0) = (slot_count = 0)) not valid;
 alter table nodes validate constraint half_of_slots;
 comment on column nodes.slot_count is '0: its slots follow from its topology, which is not approved yet.';
+create index nodes_without_slots on nodes (id) where slot_count = 0;
+comment on index nodes_without_slots is 'The list of discovered nodes.';
 create table node_drains (
     node_id     uuid primary key references nodes (id),
     begun_at    timestamptz not null default clock_timestamp(),
@@ -54,7 +56,7 @@ comment on index drains_open is 'The sweeper announces those that are over.';
 
 
 def upgrade() -> None:
-    """Add the trigger and the index. Processes of the version before make the same transitions."""
+    """Add the triggers, the indexes and the table. Processes of the version before make the same transitions."""
     connection = driver_connection(op.get_bind())
     create_functions(connection, ["refuse_illegal_node_state", "forget_drain"])
     connection.execute(_STATEMENTS)

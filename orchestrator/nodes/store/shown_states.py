@@ -43,4 +43,7 @@ NARROWED: Final[dict[ShownState, str]] = {
     ShownState.QUARANTINED: _STOPPED,
     ShownState.RETIRED: "nodes.state = 'retired'",
 }
-"""A condition that every node shown so meets and an index answers, so that a filter does not derive the state of each node."""
+"""A condition that every node shown so meets, so that a filter derives the state of few nodes.
+
+Indexes answer it, except for `active`, since of most fleets most nodes are so, and for `retired`: it may read the rows of all nodes.
+"""
