@@ -33,7 +33,7 @@ class RemainingClaim(Answer):
 
 
 class NodeDrain(Answer):
-    """The drain of a node that is draining; `remaining`: what is still on it, at most 100."""
+    """The drain of a node that is draining; `remaining`: what is still on it, at most 100 of `remaining_count`."""
 
     begun_at: datetime
     begun_by: str
@@ -46,6 +46,7 @@ class NodeDrain(Answer):
     waits_since: datetime | None = None
     waits_until: datetime | None = None
     remaining: list[RemainingClaim]
+    remaining_count: int = 0
 
 
 class Node(Answer):

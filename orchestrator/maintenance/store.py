@@ -80,7 +80,7 @@ cross join lateral (select * from claims where node_id = t.node_id and closed_at
 left join allocations a on c.owner_kind = 'allocation' and a.id = c.owner_id
 left join reservations r on c.owner_kind = 'reservation' and r.id = c.owner_id
 left join maintenance_windows w on c.owner_kind = 'maintenance' and w.id = c.owner_id
-where c.units && t.units
+where c.units && t.units and (not :of_a_sku or r.sku is not null)
   and c.during && tstzrange(least(greatest(cast(:starts_at as timestamptz), clock_timestamp()), cast(:ends_at as timestamptz)),
                             cast(:ends_at as timestamptz))
 order by t.node_id, c.id limit :limit
@@ -208,14 +208,19 @@ async def read_clock(reading: Reading) -> datetime:
 
 
 async def find_conflicts(
-    reading: Reading, targets: Sequence[Target], starts_at: datetime, ends_at: datetime
-) -> list[Conflict]:
-    """Claims with a right to one of these units within the window, by node; one more than `CONFLICTS_MAX` at most."""
+    reading: Reading, targets: Sequence[Target], starts_at: datetime, ends_at: datetime, *,
+    of_a_sku: bool = False, limit: int = rules.CONFLICTS_MAX + 1,
+) -> list[Conflict]:  # fmt: skip
+    """At most `limit` claims with a right to one of these units within the window, by node.
+
+    `of_a_sku`: those of reservations of a SKU alone.
+    """
     values = {
         "targets": _written(targets),
         "starts_at": starts_at,
         "ends_at": ends_at,
-        "limit": rules.CONFLICTS_MAX + 1,
+        "limit": limit,
+        "of_a_sku": of_a_sku,
     }
     return [
         Conflict(

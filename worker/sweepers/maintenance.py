@@ -26,16 +26,32 @@ async def sweep_maintenance(context: Context, retention_seconds: float, limit: i
     SWEPT.labels("maintenance").inc(await retire_windows(context, retention_seconds, limit))
 
 
-async def sweep_drains(context: Context, limit: int) -> None:
-    """Announce at most `limit` drains, then release at most `limit` allocations, each alone."""
-    for node_id in await find_due_drains(context, limit):
-        with isolate_failure("drains", node_id=str(node_id)):
-            if (advanced := await advance_drain(context, node_id)) is not None:
-                SWEPT.labels(f"drain_{advanced}").inc()
-                write = log.warning if advanced is Advanced.OVERDUE else log.info
-                write(f"node_drain_{advanced}", node_id=str(node_id))
-    for node_id, allocation_id in await find_allocations_to_release(context, limit):
-        with isolate_failure("drains", allocation_id=str(allocation_id)):
-            if await release_for_drain(context, node_id, allocation_id):
-                SWEPT.labels("drain_released").inc()
-                log.info("released_for_drain", node_id=str(node_id), allocation_id=str(allocation_id))
+class DrainSweeper:
+    """Announces at most `limit` drains a run, then releases at most `limit` allocations, each in its own transaction.
+
+    Releases are ordered in turns, so that those which fail do not keep the others from being released.
+    """
+
+    def __init__(self, context: Context, limit: int) -> None:
+        self._context = context
+        self._limit = limit
+        self._released_to = 0
+
+    async def run(self) -> None:
+        """Announce, then release."""
+        await self._announce()
+        found = await find_allocations_to_release(self._context, self._released_to, self._limit)
+        self._released_to = found[-1].claim_id if len(found) == self._limit else 0
+        for one in found:
+            with isolate_failure("drains", allocation_id=str(one.allocation_id)):
+                if await release_for_drain(self._context, one.node_id, one.allocation_id):
+                    SWEPT.labels("drain_released").inc()
+                    log.info("released_for_drain", node_id=str(one.node_id), allocation_id=str(one.allocation_id))
+
+    async def _announce(self) -> None:
+        for node_id in await find_due_drains(self._context, self._limit):
+            with isolate_failure("drains", node_id=str(node_id)):
+                if (advanced := await advance_drain(self._context, node_id)) is not None:
+                    SWEPT.labels(f"drain_{advanced}").inc()
+                    write = log.warning if advanced is Advanced.OVERDUE else log.info
+                    write(f"node_drain_{advanced}", node_id=str(node_id))

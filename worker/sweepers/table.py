@@ -23,7 +23,7 @@ from worker.sweepers.hardware import sweep_hardware
 from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
-from worker.sweepers.maintenance import sweep_drains, sweep_maintenance
+from worker.sweepers.maintenance import DrainSweeper, sweep_maintenance
 from worker.sweepers.metering_lag import measure_metering_lag
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.overdue_allocations import rescue_overdue_allocations
@@ -73,7 +73,7 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
         Sweeper(
             "drains",
             every,
-            partial(sweep_drains, context, batch),
+            DrainSweeper(context, batch).run,
             "drains that are complete or overdue, and allocations that these release",
         ),
         Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),

@@ -113,6 +113,9 @@ def _show_remaining(session: Session, node: Node) -> None:
     rows: list[tuple[list[str], str | None]] = [(["still on it", "state", "starts", "ends"], "bold")]
     for one in node.drain.remaining:
         rows.append(([cell(v) for v in (one.owner, one.state, one.starts_at, one.ends_at)], None))
+    unlisted = node.drain.remaining_count - len(node.drain.remaining)
+    if unlisted > 0:
+        rows.append(([f"and {unlisted} more", "", "", ""], None))
     print_aligned(session, rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +17,8 @@ from orchestrator.log.store.outbox import append_event, append_events
 from orchestrator.maintenance import moving
 from orchestrator.maintenance import store as windows
 from orchestrator.maintenance.rules import Conflict, Policies
-from orchestrator.maintenance.states import OwnerKind, Resolution
+from orchestrator.maintenance.states import Resolution
+from orchestrator.nodes.drains import rules
 from orchestrator.nodes.drains.rules import Drain, DrainOrder
 from orchestrator.nodes.states import NodeChange, state_after
 from orchestrator.nodes.store import drains as store
@@ -56,12 +56,12 @@ async def drain_node(
         places = await _lock_nodes(tx, node_id, catalogue)
         before = await nodes.lock_node(tx, node_id)
         after = state_after(NodeChange.DRAIN, before)
-        order.require_possible(await windows.read_clock(tx))
         known = await store.read_drain(tx, node_id)
         goes_on = known is not None and after is before
         if known is not None and goes_on and (order.is_empty or order == known.order):
             await change_node(tx, node_id, NodeChange.DRAIN, EventType.NODE_DRAINING, actor, operation)
             return Done(200, await _document(tx, node_id), node_id)
+        order.require_possible(await windows.read_clock(tx))
         said: dict[str, Any] = {"deadline": order.deadline, "at_deadline": order.at_deadline, "reason": order.reason}
         shown = {name: str(value) for name, value in said.items() if value is not None}
         if order.deadline is not None:
@@ -70,12 +70,8 @@ async def drain_node(
             tx, node_id, NodeChange.DRAIN, EventType.NODE_DRAINING, actor, operation, announced=True, **shown
         )
         drain = await store.write_drain(tx, node_id, order, by=f"{actor.kind.value}:{actor.id}", goes_on=goes_on)
-        conflicts = await _conflicts(tx, node_id)
-        if places:
-            await moving.lock_reservations(tx, conflicts, places)
-            conflicts = await _conflicts(tx, node_id)
-        await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAINING, drain.described(), conflicts, operation)
-        await _move(tx, conflicts, places, drain)
+        await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAINING, drain.described(), operation)
+        await _move(tx, node_id, places, drain)
         return Done(200, await _document(tx, node_id), node_id)
 
     return await run_once(context, operation, effect, None)
@@ -83,20 +79,24 @@ async def drain_node(
 
 async def _lock_nodes(tx: Transaction, node_id: UUID, catalogue: CatalogueCache) -> moving.Targets:
     """Lock the node and those that claims can be moved to, by id; return the new places."""
-    conflicts = await _conflicts(tx, node_id)
+    conflicts = await _movable(tx, node_id)
     places = await moving.find_new_places(tx, catalogue, conflicts, _MOVING, {node_id})
     await windows.lock_nodes(tx, [node_id, *(pick.node_id for pick in places.values())])
     return places
 
 
-async def _conflicts(tx: Transaction, node_id: UUID) -> list[Conflict]:
-    """Claims with a right to units of the node, from now on."""
-    now = await windows.read_clock(tx)
-    return await windows.find_conflicts(tx, await store.read_target(tx, node_id), now, store.FOREVER)
+async def _movable(tx: Transaction, node_id: UUID) -> list[Conflict]:
+    """Claims of reservations of a SKU with a right to units of the node from now on, at most `MOVES_MAX`."""
+    now, target = await windows.read_clock(tx), await store.read_target(tx, node_id)
+    return await windows.find_conflicts(tx, target, now, store.FOREVER, of_a_sku=True, limit=rules.MOVES_MAX)
 
 
-async def _move(tx: Transaction, conflicts: Sequence[Conflict], places: moving.Targets, drain: Drain) -> None:
+async def _move(tx: Transaction, node_id: UUID, places: moving.Targets, drain: Drain) -> None:
     """Move each claim that has a new place; one whose place was taken before its lock stays."""
+    if not places:
+        return
+    await moving.lock_reservations(tx, await _movable(tx, node_id), places)
+    conflicts = await _movable(tx, node_id)
     reason = "the node is draining" if drain.reason is None else f"the node is draining: {drain.reason}"
     for one in conflicts:
         pick = places.get(one.claim_id)
@@ -105,17 +105,13 @@ async def _move(tx: Transaction, conflicts: Sequence[Conflict], places: moving.T
 
 
 async def _notify(
-    tx: Transaction, node_id: UUID, happened: EventType, said: dict[str, Any], conflicts: Sequence[Conflict],
-    operation: Operation,
-) -> None:  # fmt: skip
+    tx: Transaction, node_id: UUID, happened: EventType, said: dict[str, Any], operation: Operation
+) -> None:
     """Emit an event to the tenant of each allocation on the node."""
-    allocations = {one.owner_id: one for one in conflicts if one.owner_kind is OwnerKind.ALLOCATION}
     events = []
-    for allocation_id, one in allocations.items():
-        if one.correlation_id is None:
-            continue  # the claim of no allocation, which `berth verify` reports
-        payload = {"allocation_id": str(allocation_id), "node_id": str(node_id), **said}
-        subject = f"allocations/{allocation_id}"
+    for one in await store.read_tenancies(tx, node_id):
+        payload = {"allocation_id": str(one.id), "node_id": str(node_id), **said}
+        subject = f"allocations/{one.id}"
         events.append(
             Event(happened, subject, one.correlation_id, one.tenant_id, payload, operation.key, operation.request_id)
         )
@@ -134,8 +130,7 @@ async def uncordon_node(context: Context, operation: Operation, actor: Actor, no
         drain = await store.read_drain(tx, node_id)
         await change_node(tx, node_id, NodeChange.UNCORDON, EventType.NODE_UNCORDONED, actor, operation)
         if drain is not None:
-            conflicts = await _conflicts(tx, node_id)
-            await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAIN_CANCELLED, {}, conflicts, operation)
+            await _notify(tx, node_id, EventType.ALLOCATION_NODE_DRAIN_CANCELLED, {}, operation)
         return Done(200, await _document(tx, node_id), node_id)
 
     return await run_once(context, operation, effect, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.nodes.store import drains
+from orchestrator.nodes.store.drains import ToRelease
 from orchestrator.operations.execution import Context
 
 
@@ -14,7 +15,7 @@ async def find_due_drains(context: Context, limit: int) -> list[UUID]:
         return await drains.find_due(reading, limit)
 
 
-async def find_allocations_to_release(context: Context, limit: int) -> list[tuple[UUID, UUID]]:
-    """At most `limit` allocations that overdue drains release, each with its node."""
+async def find_allocations_to_release(context: Context, after: int, limit: int) -> list[ToRelease]:
+    """At most `limit` allocations that overdue drains release, by claim, after this one."""
     async with context.database.reading() as reading:
-        return await drains.find_to_release(reading, limit)
+        return await drains.find_to_release(reading, after, limit)

@@ -13,6 +13,8 @@ from orchestrator.problems import Invalid
 DEADLINE_MAX: Final = timedelta(days=366)
 REMAINING_MAX: Final = 100
 """Claims that a drain lists."""
+MOVES_MAX: Final = 500
+"""Claims of reservations that one drain considers for a move, the oldest first. Another order considers the next ones."""
 
 
 class AtDeadline(StrEnum):

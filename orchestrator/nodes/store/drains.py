@@ -35,6 +35,15 @@ from claims c left join allocations a on c.owner_kind = 'allocation' and a.id = 
 where c.node_id = :node_id and c.closed_at is null and c.owner_kind <> 'maintenance'
 order by lower(c.during), c.id limit :limit
 """
+_COUNT = """
+select count(*) from claims where node_id = :node_id and closed_at is null and owner_kind <> 'maintenance'
+"""
+# Those that the deadline may release; units have one right at a time, so that they are at most as many as the slots.
+_ALLOCATIONS = """
+select id, tenant_id, correlation_id from allocations
+where id = any (array(select owner_id from claims where node_id = :node_id and closed_at is null and booked
+                                                    and owner_kind = 'allocation')) order by id
+"""
 _TARGET = "select int8multirange(int8range(unit_base, unit_base + slot_count))::text from nodes where id = :node_id"
 _DUE = """
 select d.node_id from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining'
@@ -56,15 +65,35 @@ update node_drains set drained_at = clock_timestamp(), waits_for = null, waits_s
 where node_id = :node_id
 """
 _TO_RELEASE = """
-select d.node_id, c.owner_id from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining'
+select d.node_id, c.owner_id as allocation_id, c.id as claim_id
+from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining'
 cross join lateral (select owner_id, id from claims where node_id = d.node_id and closed_at is null and booked
                                                       and owner_kind = 'allocation' offset 0) c
-where d.drained_at is null and d.overdue_at is not null and d.at_deadline = 'release' order by d.overdue_at, c.id limit :limit
+where d.drained_at is null and d.overdue_at is not null and d.at_deadline = 'release' and c.id > :after
+order by c.id limit :limit
 """
 _RELEASES = """
 select exists (select from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining'
                where d.node_id = :node_id and d.overdue_at is not null and d.at_deadline = 'release')
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """An allocation with a right to units of the node."""
+
+    id: UUID
+    tenant_id: UUID
+    correlation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ToRelease:
+    """An allocation that an overdue drain releases, with its node and its claim."""
+
+    node_id: UUID
+    allocation_id: UUID
+    claim_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +135,14 @@ async def drain_document(reading: Reading, node_id: UUID) -> dict[str, Any] | No
     drain = await read_drain(reading, node_id)
     if drain is None:
         return None
-    return {**asdict(drain), "remaining": [asdict(one) for one in await read_remaining(reading, node_id)]}
+    remaining = [asdict(one) for one in await read_remaining(reading, node_id)]
+    count = (await reading.execute(_COUNT, {"node_id": node_id})).scalar_one()
+    return {**asdict(drain), "remaining": remaining, "remaining_count": count}
+
+
+async def read_tenancies(reading: Reading, node_id: UUID) -> list[Tenancy]:
+    """Every allocation with a right to units of the node, by id."""
+    return [Tenancy(**row._mapping) for row in await reading.execute(_ALLOCATIONS, {"node_id": node_id})]
 
 
 async def read_target(reading: Reading, node_id: UUID) -> list[Target]:
@@ -136,9 +172,9 @@ async def note_drained(tx: Transaction, node_id: UUID) -> None:
     await tx.execute(_DRAINED, {"node_id": node_id})
 
 
-async def find_to_release(reading: Reading, limit: int) -> list[tuple[UUID, UUID]]:
-    """Up to `limit` allocations that an overdue drain releases, each with its node."""
-    return [(row.node_id, row.owner_id) for row in await reading.execute(_TO_RELEASE, {"limit": limit})]
+async def find_to_release(reading: Reading, after: int, limit: int) -> list[ToRelease]:
+    """Up to `limit` allocations that an overdue drain releases, by claim, after this one."""
+    return [ToRelease(**row._mapping) for row in await reading.execute(_TO_RELEASE, {"after": after, "limit": limit})]
 
 
 async def is_releasing(tx: Transaction, node_id: UUID) -> bool:

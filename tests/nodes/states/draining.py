@@ -8,7 +8,7 @@ from uuid import UUID
 from starlette.testclient import TestClient
 
 from orchestrator.nodes.commands.drains import advance_drain
-from orchestrator.nodes.drains.queries import find_due_drains
+from orchestrator.nodes.drains.queries import find_allocations_to_release, find_due_drains
 from tests.api.calling import Place
 from tests.maintenance.windows import rows
 from tests.support.public_api import PublicApi
@@ -18,6 +18,8 @@ EVENTS = (
 )
 TO_TENANTS = ["allocation.node_draining", "allocation.node_drain_cancelled"]
 TO_OPERATORS = ["node.draining", "node.drained", "node.drain_overdue", "node.uncordoned"]
+END = "update claims set booked = false, occupied = false, closed_at = now() where owner_id = %s returning 1"
+"""Ends the claim of an allocation."""
 _OVER = """
 update node_drains set deadline = now(), waits_until = now() where node_id = %s and overdue_at is null returning 1
 """
@@ -56,3 +58,8 @@ def sweep(api: PublicApi, place: Place) -> Any:
 
 def pass_deadline(api: PublicApi, place: Place) -> None:
     assert rows(api, _OVER, place.node["id"]) == [(1,)]
+
+
+def to_release(api: PublicApi) -> list[tuple[UUID, UUID]]:
+    """The allocations that drains release, each with its node."""
+    return [(one.node_id, one.allocation_id) for one in call(api, find_allocations_to_release, 0, 100)]

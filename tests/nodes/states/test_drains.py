@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,13 +11,16 @@ from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[impor
 
 from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
+from orchestrator.maintenance.rules import CONFLICTS_MAX
 from orchestrator.nodes.commands.drains import release_for_drain
-from orchestrator.nodes.drains.queries import find_allocations_to_release
+from orchestrator.nodes.drains import rules
+from orchestrator.nodes.drains.rules import REMAINING_MAX
 from orchestrator.verification.p9_complete_waits import check_complete_waits
 from orchestrator.verification.verdict import Bounds
 from tests.api.calling import Caller, Place, at_once, one_gpu, problem, rent
 from tests.maintenance.windows import CLAIMS, at, body, new_neighbour, reserve, rows, slot_of
 from tests.nodes.states.draining import (
+    END,
     TO_OPERATORS,
     TO_TENANTS,
     call,
@@ -25,10 +28,18 @@ from tests.nodes.states.draining import (
     pass_deadline,
     sweep,
     to_operators,
+    to_release,
     to_tenant,
 )
 from tests.support.paused_commits import in_order
 from tests.support.public_api import PublicApi
+
+_MANY = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fence)
+select n.id, t.id, 'reservation', gen_random_uuid(), int8multirange(int8range(n.unit_base + 7, n.unit_base + 8)),
+       tstzrange(now() + make_interval(days => 9, hours => i), now() + make_interval(days => 9, hours => i + 1)), 1
+from nodes n cross join (select id from tenants limit 1) t cross join generate_series(1, %(hours)s) i where n.id = %(node)s
+"""
 
 
 def test_each_tenant_on_the_node_is_notified_of_the_deadline(api: PublicApi, tenant: Caller, place: Place) -> None:
@@ -62,15 +73,59 @@ def test_the_same_order_changes_nothing_and_another_one_notifies_again(
     assert to_operators(api, place) == ["node.draining"] * 2
 
 
+def test_the_same_order_changes_nothing_after_its_deadline_too(api: PublicApi, tenant: Caller, place: Place) -> None:
+    allocation = rent(tenant, place)["allocation_id"]
+    drain(api, place, deadline=at(5), reason="new hall")
+    pass_deadline(api, place)
+    for is_announced in (False, True):
+        shown = api.admin.get(f"/admin/nodes/{place.node['id']}")
+        assert (shown["drain"]["overdue_at"] is not None) is is_announced
+        assert drain(api, place, deadline=shown["drain"]["deadline"], reason="new hall") == shown
+        other = {"deadline": shown["drain"]["deadline"], "reason": "another"}
+        problem(api.admin.call("POST", f"/admin/nodes/{place.node['id']}/drain", other), 422, "invalid")
+        assert sweep(api, place) == (None if is_announced else "overdue")
+    assert len(to_tenant(api, allocation)) == 1
+
+
+def test_a_drain_reaches_what_lies_behind_many_claims(api: PublicApi, tenant: Caller, place: Place) -> None:
+    """Each allocation is notified, and reservations are moved, however many claims are older."""
+    hours = CONFLICTS_MAX + 2
+    api.database.execute("set session_replication_role = replica")
+    api.database.execute(_MANY, {"node": place.node["id"], "hours": hours})
+    api.database.execute("reset session_replication_role")
+    try:
+        allocation = rent(tenant, place)["allocation_id"]
+        moved = reserve(tenant, place, 1)["reservation_id"]
+        new_neighbour(api, place)
+        shown = drain(api, place, deadline=at(5), at_deadline="release")["drain"]
+        assert [kind for kind, _, _ in to_tenant(api, allocation)] == TO_TENANTS[:1]
+        assert rows(api, CLAIMS, moved)[0][0] != place.node["id"]
+        assert (len(shown["remaining"]), shown["remaining_count"]) == (REMAINING_MAX, hours + 1)
+        api.admin.make(f"/admin/nodes/{place.node['id']}/uncordon")
+        assert [kind for kind, _, _ in to_tenant(api, allocation)] == TO_TENANTS
+    finally:
+        rows(api, "delete from claims where node_id = %s and fence = 1 returning 1", place.node["id"])
+
+
+def test_one_drain_moves_a_bounded_number(
+    api: PublicApi, tenant: Caller, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another order moves the next ones."""
+    monkeypatch.setattr(rules, "MOVES_MAX", 1)
+    slots = {"resources": [slot_of(place, 7)], "starts_at": at(9), "ends_at": at(11), "ttl_seconds": 600}
+    tenant.make("/reservations", {"holder_id": "h", **slots})
+    for _ in range(2):
+        reserve(tenant, place, 1)
+    new_neighbour(api, place)
+    for hours, left in ((5, 2), (6, 1), (7, 1)):
+        assert drain(api, place, deadline=at(hours))["drain"]["remaining_count"] == left
+
+
 def test_the_last_claim_ends_the_wait(api: PublicApi, tenant: Caller, place: Place) -> None:
     allocation = rent(tenant, place)["allocation_id"]
     drain(api, place, deadline=at(5))
     assert sweep(api, place) is None
-    rows(
-        api,
-        "update claims set booked = false, occupied = false, closed_at = now() where owner_id = %s returning 1",
-        allocation,
-    )
+    rows(api, END, allocation)
     assert sweep(api, place) == "drained"
     assert sweep(api, place) is None
     shown = api.admin.get(f"/admin/nodes/{place.node['id']}")
@@ -85,7 +140,7 @@ def test_an_overdue_drain_is_announced_once_and_ends_nothing(api: PublicApi, ten
     pass_deadline(api, place)
     assert sweep(api, place) == "overdue"
     assert sweep(api, place) is None
-    assert allocation not in [str(one) for _, one in call(api, find_allocations_to_release, 100)]
+    assert allocation not in [str(one) for _, one in to_release(api)]
     assert call(api, release_for_drain, UUID(place.node["id"]), UUID(allocation)) is False
     assert tenant.get(f"/allocations/{allocation}")["status"] == "requested"
     shown = api.admin.get(f"/admin/nodes/{place.node['id']}")["drain"]
@@ -105,7 +160,7 @@ def test_allocations_are_released_at_the_deadline_if_that_was_ordered(
     pass_deadline(api, place)
     assert call(api, release_for_drain, node, UUID(allocation)) is False, "it was not announced"
     assert sweep(api, place) == "overdue"
-    assert (node, UUID(allocation)) in call(api, find_allocations_to_release, 100)
+    assert (node, UUID(allocation)) in to_release(api)
     assert call(api, release_for_drain, node, UUID(allocation)) is True
     assert call(api, release_for_drain, node, UUID(allocation)) is False
     assert tenant.get(f"/allocations/{allocation}")["status"] == "releasing"
@@ -114,7 +169,7 @@ def test_allocations_are_released_at_the_deadline_if_that_was_ordered(
         f"allocations/{allocation}",
     )  # fmt: skip
     assert payload["reason"] == "node_drain"
-    assert (node, UUID(allocation)) not in call(api, find_allocations_to_release, 100)
+    assert (node, UUID(allocation)) not in to_release(api)
 
 
 def test_an_operator_ends_a_drain_and_tenants_are_notified(api: PublicApi, tenant: Caller, place: Place) -> None:
@@ -240,14 +295,27 @@ def test_of_two_drains_that_race_the_later_order_counts(api: PublicApi, tenant: 
     assert found.replace("Z", "+00:00") == deadlines[-1]
 
 
-def test_what_the_drains_of_this_module_leave_keeps_every_promise(api: PublicApi) -> None:
-    verdict = check_complete_waits(api.database, Bounds())
-    assert verdict.kept, verdict.violations
+def test_every_event_of_a_drain_is_as_documented_and_every_promise_is_kept(
+    api: PublicApi, tenant: Caller, place: Place
+) -> None:
+    allocation = rent(tenant, place)["allocation_id"]
+    drain(api, place, deadline=at(5), reason="new hall")
+    pass_deadline(api, place)
+    assert sweep(api, place) == "overdue"
+    api.admin.make(f"/admin/nodes/{place.node['id']}/uncordon")
+    rows(api, END, allocation)
+    drain(api, place)
+    assert sweep(api, place) == "drained"
+    subjects = [f"allocations/{allocation}", f"nodes/{place.node['id']}"]
     written = rows(
-        api, "select event_type, payload from outbox where event_type = any (%s)", [*TO_TENANTS, *TO_OPERATORS]
+        api,
+        "select event_type, payload from outbox where event_type = any (%s) and subject = any (%s)",
+        [*TO_TENANTS, *TO_OPERATORS],
+        subjects,
     )
     assert {kind for kind, _ in written} == {*TO_TENANTS, *TO_OPERATORS}
     for kind, payload in written:
         schema = {**EVENT_KINDS[EventType(str(kind))].schema(), "additionalProperties": False}
         Draft202012Validator(schema, format_checker=FormatChecker()).validate(payload)
-    assert datetime.now(UTC) + timedelta(days=366) > datetime.fromisoformat(at(24 * 365))
+    verdict = check_complete_waits(api.database, Bounds())
+    assert verdict.kept, verdict.violations
