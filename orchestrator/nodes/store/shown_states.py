@@ -45,5 +45,5 @@ NARROWED: Final[dict[ShownState, str]] = {
 }
 """A condition that every node shown so meets, so that a filter derives the state of few nodes.
 
-Indexes answer it, except for `active`, since of most fleets most nodes are so, and for `retired`: it may read the rows of all nodes.
+Indexes answer it, except for `active`, since of most fleets most nodes are so, and for `retired`, which may read all nodes.
 """
