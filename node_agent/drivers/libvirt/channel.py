@@ -13,9 +13,12 @@ from node_agent.wire.first_boot import FirstBoot, FirstBootStatus, printable
 
 LINE_BYTES_MAX = 4096
 CHANNEL_BYTES_MAX = 64 * 1024
+LINES_PER_TURN = 64
+"""Lines after which others get a turn: reading what is in the buffer does not suspend, and the guest may have filled it."""
 # `cloud-init status --long` (cloudinit.readthedocs.io, "CLI commands"): exit status 0 done, 1 failed, 2 recovered from errors.
 # Seeds of the version before sent no exit status.
-_ENDED = re.compile(r"BERTH-USER-DATA (?P<nonce>\S+) (?:(?P<exit>\d{1,3}) )?(?P<said>.*)", re.DOTALL)
+MESSAGE_PREFIX = "BERTH-USER-DATA "
+_ENDED = re.compile(rf"{MESSAGE_PREFIX}(?P<nonce>\S+) (?:(?P<exit>\d{{1,3}}) )?(?P<said>.*)", re.DOTALL)
 
 
 class GuestChannel:
@@ -25,6 +28,7 @@ class GuestChannel:
         self._reader = reader
         self._writer = writer
         self._heard = 0
+        self._lines = 0
 
     @classmethod
     async def open(cls, socket: str) -> GuestChannel:
@@ -38,6 +42,9 @@ class GuestChannel:
         """
         raw = await self._reader.readline()
         self._heard += len(raw)
+        self._lines += 1
+        if self._lines % LINES_PER_TURN == 0:
+            await asyncio.sleep(0)
         if self._heard > CHANNEL_BYTES_MAX:
             raise ValueError(
                 "the guest says much on its channel, but not that it is ready, nor that its first boot has ended"

@@ -14,14 +14,17 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.drivers.libvirt.channel import GuestChannel, first_boot_of
+from node_agent.drivers.libvirt.channel import MESSAGE_PREFIX, GuestChannel, first_boot_of
 from node_agent.drivers.libvirt.readiness import await_message
 from node_agent.drivers.libvirt.records import GuestDirectory
+from node_agent.drivers.threads import in_thread
 from node_agent.wire.first_boot import FirstBoot, FirstBootStatus
 
 log = structlog.get_logger("node_agent.first_boot")
 
 RETRY_SECONDS = 5.0
+MESSAGES_MAX = 64
+"""Of one connection: for each the record is read. A guest repeats its message three times at each boot."""
 
 
 class FirstBoots:
@@ -84,9 +87,7 @@ class FirstBoots:
 
     async def _listened(self, directory: GuestDirectory, channel: GuestChannel | None) -> None:
         try:
-            record = directory.load()
-            if record is not None and record.first_boot is None:  # of an agent of the version before
-                directory.save(record.model_copy(update={"first_boot": FirstBoot(status=FirstBootStatus.PENDING)}))
+            _save(directory, FirstBoot(status=FirstBootStatus.PENDING))  # of an agent of the version before
             while not await self._heard(directory, channel):
                 channel = None
                 await asyncio.sleep(self._retry_seconds)
@@ -100,37 +101,47 @@ class FirstBoots:
             if channel is None:
                 assert directory.allocation_id is not None
                 channel = await GuestChannel.open(await self._find_socket(directory.allocation_id))
-            while (line := await channel.line()) is not None:
-                if _noted(directory, line):
-                    return True
-            return True  # QEMU has ended; the next start listens again
+            await _heard_all(directory, channel)
+            return True
         except ValueError as error:
             _save(directory, FirstBoot(status=FirstBootStatus.UNKNOWN, detail=str(error)))
             return True
         except (OSError, LookupError) as error:
             log.warning("first_boot_channel_closed", allocation=directory.path.name, why=str(error))
-            return not self._processes_of(directory.path)
+            return not await in_thread(partial(self._processes_of, directory.path))
         finally:
             if channel is not None:
                 channel.close()
 
 
-def _noted(directory: GuestDirectory, line: str) -> bool:
-    """Whether the line was the message of the guest's present disk, which is recorded then."""
-    record = directory.load()
-    ended = None if record is None else first_boot_of(line, record.nonce)
-    if ended is not None:
-        _save(directory, ended)
-    return ended is not None
+async def _heard_all(directory: GuestDirectory, channel: GuestChannel) -> None:
+    """Read until the message of the guest's present disk, which is recorded, or until QEMU has ended.
+
+    The next start listens again.
+    Raises OSError and ValueError as `GuestChannel.line`, and ValueError for too many messages of no disk.
+    """
+    messages = 0
+    while (line := await channel.line()) is not None:
+        if not line.startswith(MESSAGE_PREFIX):
+            continue
+        messages += 1
+        if messages > MESSAGES_MAX:
+            raise ValueError(f"the guest has repeated its message {MESSAGES_MAX} times, but never that of its disk")
+        record = directory.load()
+        ended = None if record is None else first_boot_of(line, record.nonce)
+        if ended is not None:
+            _save(directory, ended)
+            return
 
 
-def _save(directory: GuestDirectory, ended: FirstBoot) -> None:
+def _save(directory: GuestDirectory, found: FirstBoot) -> None:
     # Without an await between: nothing else writes the record meanwhile.
     record = directory.load()
-    if record is None or record.state == "releasing" or not _is_open(record.first_boot):
+    if record is None or record.state == "releasing" or not _is_open(record.first_boot) or record.first_boot == found:
         return
-    directory.save(record.model_copy(update={"first_boot": ended}))
-    log.info("first_boot_ended", allocation=directory.path.name, status=ended.status.value, detail=ended.detail)
+    directory.save(record.model_copy(update={"first_boot": found}))
+    if not _is_open(found):
+        log.info("first_boot_ended", allocation=directory.path.name, status=found.status.value, detail=found.detail)
 
 
 def _is_open(found: FirstBoot | None) -> bool:

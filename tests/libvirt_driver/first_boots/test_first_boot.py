@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,9 +12,15 @@ from typing import Any
 
 import pytest
 
-from node_agent.drivers.libvirt.channel import CHANNEL_BYTES_MAX, LINE_BYTES_MAX, first_boot_of
-from node_agent.drivers.libvirt.first_boot import FirstBoots
-from node_agent.drivers.libvirt.records import GuestDirectory
+from node_agent.drivers.libvirt.channel import (
+    CHANNEL_BYTES_MAX,
+    LINE_BYTES_MAX,
+    LINES_PER_TURN,
+    GuestChannel,
+    first_boot_of,
+)
+from node_agent.drivers.libvirt.first_boot import MESSAGES_MAX, FirstBoots
+from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
 from node_agent.wire.first_boot import DETAIL_MAX, FirstBoot, FirstBootStatus
 from tests.libvirt_driver.definitions import ALLOCATION, guest
 from tests.support.waiting import async_wait_for
@@ -68,16 +76,28 @@ def test_a_detail_is_bounded_and_can_be_stored_and_printed() -> None:
     assert found.detail.startswith("status: error [2J xxx")
 
 
+class CountingDirectory(GuestDirectory):
+    """Counts how often the record was read."""
+
+    loads = 0
+
+    def load(self) -> GuestRecord | None:
+        self.loads += 1
+        return super().load()
+
+
 class Stage:
     """A guest with a record, whose channel is a socket of this test, and the listeners of one agent."""
 
     def __init__(self, path: Path) -> None:
         self.socket = path / "channel"
-        self.directory: GuestDirectory
-        self.directory, record = guest(path, nonce=NONCE, state="running", first_boot=PENDING)
+        found, record = guest(path, nonce=NONCE, state="running", first_boot=PENDING)
+        self.directory = CountingDirectory(found.path)
         self.directory.path.mkdir()
         self.directory.save(record)
         self.runs = True
+        self.asked_in: set[int] = set()
+        """Threads in which processes were looked for."""
         self.connections = 0
         self.boots = self.agent()
 
@@ -87,7 +107,11 @@ class Stage:
         async def find(_allocation_id: object) -> str:
             return str(self.socket)
 
-        return FirstBoots(find, lambda _path: [1] if self.runs else [], retry_seconds=0.01)
+        def processes(_path: Path) -> list[int]:
+            self.asked_in.add(threading.get_ident())
+            return [1] if self.runs else []
+
+        return FirstBoots(find, processes, retry_seconds=0.01)
 
     @asynccontextmanager
     async def saying(self, *says: bytes, stays: bool = True) -> AsyncIterator[None]:
@@ -214,6 +238,8 @@ def test_a_channel_that_cannot_be_opened_is_tried_again_while_the_guest_runs(tmp
         async with stage.saying(DONE):
             await stage.ended(FirstBootStatus.DONE)
         assert stage.connections == 1
+        assert stage.asked_in
+        assert threading.get_ident() not in stage.asked_in, "all of /proc is read in a thread"
 
     play(tmp_path, scenario)
 
@@ -243,6 +269,63 @@ def test_a_guest_that_says_too_much_is_not_read_on(tmp_path: Path, says: list[by
     play(tmp_path, scenario)
 
 
+def test_lines_that_are_there_at_once_do_not_keep_the_agent_from_other_work() -> None:
+    lines = CHANNEL_BYTES_MAX - 10
+
+    async def scene() -> int:
+        reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+        reader.feed_data(b"\n" * lines)
+        reader.feed_eof()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            _, writer = await asyncio.open_connection(sock=ours)
+            channel, heard, turns = GuestChannel(reader, writer), 0, 0
+
+            async def other_work() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            other = asyncio.create_task(other_work())
+            while await channel.line() is not None:
+                heard += 1
+            other.cancel()
+            channel.close()
+        assert heard == lines
+        return turns
+
+    assert asyncio.run(scene()) >= lines // LINES_PER_TURN
+
+
+@pytest.mark.parametrize(
+    ("said", "loads_max"),
+    [(b"\n" * (CHANNEL_BYTES_MAX - len(DONE)), 0), (b"BERTH-USER-DATA 0 x\n" * (MESSAGES_MAX - 1), MESSAGES_MAX)],
+    ids=["noise", "the message of no disk"],
+)
+def test_the_record_is_read_for_a_message_alone(tmp_path: Path, said: bytes, loads_max: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.saying(said, DONE):
+            await stage.boots.listen(stage.directory)
+            await stage.idle()
+            assert stage.directory.loads <= loads_max + 10, "a few to begin, and to record what counts"
+        assert stage.found == FirstBoot(status=FirstBootStatus.DONE, detail="status: done detail: DataSourceNoCloud")
+
+    play(tmp_path, scenario)
+
+
+def test_messages_of_no_disk_are_read_so_often_and_no_more(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.saying(b"BERTH-USER-DATA 0 x\n" * (MESSAGES_MAX + 1), DONE):
+            await stage.boots.listen(stage.directory)
+            await stage.idle()
+        assert stage.found is not None
+        assert stage.found.status is FirstBootStatus.UNKNOWN
+        assert stage.directory.loads <= MESSAGES_MAX + 10
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("cloud_init", [True, False], ids=["the control", "without cloud-init"])
 def test_a_guest_without_cloud_init_is_not_listened_to(tmp_path: Path, cloud_init: bool) -> None:
     async def scenario(stage: Stage) -> None:
@@ -265,6 +348,19 @@ def test_a_message_for_a_guest_that_is_removed_changes_nothing(tmp_path: Path) -
             await stage.idle()
         assert not stage.directory.record_file.exists()
         assert stage.found == PENDING
+
+    play(tmp_path, scenario)
+
+
+def test_a_guest_of_the_version_before_that_is_removed_meanwhile_is_not_recorded_anew(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.change(first_boot=None)
+        await stage.boots.listen(stage.directory)
+        stage.directory.mark_releasing()  # before the listener's first turn
+        stage.runs = False
+        await stage.idle()
+        assert not stage.directory.record_file.exists()
+        assert stage.found is None
 
     play(tmp_path, scenario)
 
