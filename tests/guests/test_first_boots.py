@@ -9,7 +9,7 @@ from node_agent.wire.first_boot import FirstBootStatus
 from orchestrator.allocations.states import Verb
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import completed, failed, run_with, task_of
-from tests.allocations.seeding import seed
+from tests.allocations.seeding import connect, seed
 from tests.guests.changing import RESULTS, active
 from tests.health.first_boots import events, see, shown
 
@@ -38,7 +38,7 @@ def test_a_rebuild_resets_it_and_no_other_verb_does(database_url: str, verb: Ver
     run_with(database_url, way)
 
 
-def test_a_rebuild_that_failed_resets_nothing(database_url: str) -> None:
+def test_a_rebuild_that_was_refused_resets_nothing(database_url: str) -> None:
     seeded = seed(database_url)
 
     async def way(context: Context) -> None:
@@ -50,6 +50,34 @@ def test_a_rebuild_that_failed_resets_nothing(database_url: str) -> None:
         await guest.report(failed(task_of(database_url, guest.id), FailureCode.TASK_REFUSED))
         await guest.finish()
         assert guest.row["guest_failure_code"] == "task_refused"
+        assert await shown(context, guest.id) == ("done", None)
+
+    run_with(database_url, way)
+
+
+@pytest.mark.parametrize("end", ["ssh_readiness_timeout", "interrupted", "node_offline"])
+def test_a_rebuild_that_failed_or_expired_may_have_made_the_disk_whose_first_boot_counts(
+    database_url: str, end: str
+) -> None:
+    seeded = seed(database_url)
+    node = seeded.nodes[0].id
+
+    async def way(context: Context) -> None:
+        guest = await active(context, database_url, seeded)
+        await see(context, node, guest.id, FirstBootStatus.ERROR, "runcmd")
+        await guest.order(Verb.REBUILD)
+        await guest.begin()
+        if end == "node_offline":
+            with connect(database_url) as connection:
+                connection.execute("update nodes set online = false")
+                connection.execute("update node_tasks set expires_at = clock_timestamp() where state = 'queued'")
+        else:
+            await guest.finish()
+            await guest.report(failed(task_of(database_url, guest.id), FailureCode(end)))
+        await guest.finish()
+        assert guest.row["guest_failure_code"] == end
+        assert await shown(context, guest.id) == ("unknown", None)
+        await see(context, node, guest.id, FirstBootStatus.DONE)
         assert await shown(context, guest.id) == ("done", None)
 
     run_with(database_url, way)

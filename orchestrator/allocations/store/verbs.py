@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from node_agent.protocol import FailureCode
 from orchestrator.allocations.states import GuestState, Verb
 from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
@@ -24,10 +25,10 @@ update allocations set
     row_version = row_version + 1, guest_verb = null, guest_state = :guest_state, guest_failure_code = :code,
     guest_failure_detail = :detail, connection = coalesce(cast(:connection as jsonb), connection),
     waits_for = :waits_for, waits_since = :clock, waits_until = null,
-    -- A rebuilt guest has another disk, which boots for the first time.
-    first_boot = case when :has_new_disk then null else first_boot end,
-    first_boot_detail = case when :has_new_disk then null else first_boot_detail end,
-    first_boot_since = case when :has_new_disk then null else first_boot_since end
+    -- A rebuilt guest has another disk, which boots for the first time; unless the node refused, it may have it after a failure too.
+    first_boot = case when :may_have_new_disk then null else first_boot end,
+    first_boot_detail = case when :may_have_new_disk then null else first_boot_detail end,
+    first_boot_since = case when :may_have_new_disk then null else first_boot_since end
 where id = :id and row_version = :row_version and state = 'active' and guest_verb is not null
 returning row_version
 """
@@ -62,7 +63,7 @@ async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
         "connection": None if ended.connection is None else json.dumps(ended.connection),
         "waits_for": Wait.TENANT.value,
         "clock": subject.clock,
-        "has_new_disk": subject.guest_verb == Verb.REBUILD and ended.code is None,
+        "may_have_new_disk": subject.guest_verb == Verb.REBUILD and ended.code != FailureCode.TASK_REFUSED,
     }
     row_version: int = (await tx.execute(_END, values)).scalar_one()
     return row_version
