@@ -134,3 +134,15 @@ def test_no_migration_contains_a_function_body() -> None:
         text = path.read_text().lower()
         assert "pg_get_functiondef" not in text, path
         assert not re.search(r"create (or replace )?(function|procedure)|\$\$", text), path
+
+
+def test_first_boots_are_added_without_reading_the_allocations_there_are(empty_url: str) -> None:
+    """A revision has locks that keep allocations from being created."""
+    read = "select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relname = 'allocations'"
+    migrations.upgrade(empty_url, "0042")
+    with psycopg.connect(empty_url) as connection:
+        before = connection.execute(read).fetchone()
+    assert before is not None
+    migrations.upgrade(empty_url, "0043")
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute(read).fetchone() == before

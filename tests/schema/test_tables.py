@@ -38,8 +38,10 @@ DEFINITIONS = {
                'default ' || pg_get_expr(d.adbin, d.adrelid)) || ' #' || a.attnum
         from pg_attribute a join pg_class c on c.oid = a.attrelid left join pg_attrdef d on (d.adrelid, d.adnum) = (c.oid, attnum)
         where attnum > 0 and not attisdropped and relkind in ('r', 'p')""",
+    # A table that is created has no constraint that is not valid, whatever its statement says.
     "constraints": """
-        select c.relname, k.conname, pg_get_constraintdef(k.oid) from pg_constraint k join pg_class c on c.oid = k.conrelid
+        select c.relname, k.conname, regexp_replace(pg_get_constraintdef(k.oid), ' NOT VALID$', '')
+        from pg_constraint k join pg_class c on c.oid = k.conrelid
         where k.contype <> 't'""",
     "domains": """
         select c.typname, k.conname, format_type(c.typbasetype, c.typtypmod) || ' ' || pg_get_constraintdef(k.oid)

@@ -10,7 +10,8 @@ revision = "0043"
 down_revision = "0042"
 
 # A process of the earlier code ends an allocation without clearing these columns, so that no constraint binds them to the state;
-# readers evaluate them for active allocations alone.
+# readers evaluate them for active allocations alone. The constraints stay `not valid`: every row has nulls there, later rows are
+# checked, and a validation would read the whole table under the lock that keeps allocations from being created.
 _STATEMENTS = b"""
 alter table allocations
     add column first_boot text,
@@ -24,7 +25,6 @@ alter table allocations
         first_boot in ('pending', 'done', 'degraded', 'error', 'unknown', 'not_applicable')) not valid,
     add constraint first_boot_is_whole check (num_nulls(first_boot, first_boot_since) in (0, 2)
         and (first_boot is not null or first_boot_detail is null) and char_length(first_boot_detail) <= 500) not valid;
-alter table allocations validate constraint first_boot_is_known, validate constraint first_boot_is_whole;
 """
 
 
