@@ -122,14 +122,14 @@ class TenantNetworks:
         there = links()
         others = [one for one in self._wanted(there) if one.allocation_id != guest.allocation_id]
         if self._left is None or listed_rules(TABLES) != self._left or self._differs([*others, guest]):
-            self._replace([*others, guest])
+            self._replace_among(others, guest)
         make_bridge(guest.bridge, guest.order, there)
         try:
             apply_rules(addition(self._policy, guest))
         except NetworkError as error:
             # An element of a guest without a readable record is in the way.
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
-            self._replace([*others, guest])
+            self._replace_among(others, guest)
         self._connect(guest)
         make_tap(guest, links())
         self._left = listed_rules(TABLES)
@@ -180,7 +180,7 @@ class TenantNetworks:
                 return
         except NetworkError as error:
             log.warning("rules_replaced", allocation_id=str(own and own.allocation_id), why=str(error))
-        self._replace(others)
+        self._replace_among(others)
 
     def _tend(self) -> bool:
         there = links()
@@ -219,6 +219,16 @@ class TenantNetworks:
         apply_rules(replacement(self._policy, guests, remotes))
         self._left = listed_rules(TABLES)
         self._remotes = remotes
+
+    def _replace_among(self, others: list[Guest], *coming: Guest) -> None:
+        """`_replace` beside guests that run: their networks are connected as the rules say. Raises OSError for the rules."""
+        self._replace([*others, *coming])
+        for guest in {guest.order.network_id: guest for guest in others}.values():
+            try:
+                self._connect(guest)
+            except OSError as error:
+                # Its bridge is gone: the next repair makes both.
+                log.error("network_not_connected", network_id=str(guest.order.network_id), why=str(error))
 
     def _wanted_remotes(self, guests: list[Guest]) -> tuple[Remote, ...]:
         if self._span is None:

@@ -167,6 +167,8 @@ async def _serve(name: str, directory: str, guests: list[str], egress: bool) -> 
         elif what == "note":
             networks.note_other_nodes(spanned(name, *arguments))
             answer = await networks.tend()
+        elif what == "hear":
+            networks.note_other_nodes(spanned(name, *arguments))
         elif what == "tend":
             answer = await networks.tend()
         elif what == "in":

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tests.libvirt_driver.network.frames import MARK
-from tests.libvirt_driver.network.spanning.nodes import GUESTS, MTU, Fabric, fabric_with, scratch
+from tests.libvirt_driver.network.spanning.nodes import GUESTS, MTU, Fabric, Node, fabric_with, scratch
 from tests.libvirt_driver.network.spanning.packets import RAW_SENDER, arrives, ethernet, ipv4
 from tests.libvirt_driver.network.stage import reached, sh
 
@@ -91,7 +91,25 @@ def come_and_go(fabric: Fabric) -> dict[str, Any]:
     _card_again()
     n1.call("in", "a1")
     found["a1 returns"] = said("a1", "a2")
+    found["a1 returns to fewer"] = _return_to_fewer(n1)
     return found
+
+
+def _return_to_fewer(n1: Node) -> list[Any]:
+    """A guest comes after an answer that no repair has used yet: what is left of the other network, and what a repair finds."""
+    n1.call("out", "a1")
+    _card_again()
+    n1.call("hear", "a2", "a3")
+    n1.call("in", "a1")
+    left = sh(f"bridge fdb show dev {GUESTS['b1'].uplink}", "n1").count(" dst ")
+    found = [left, n1.tend()]
+    n1.call("out", "a1")
+    sh("nft flush ruleset", "n1")
+    sh(f"ip link delete {GUESTS['b1'].bridge}", "n1")
+    _card_again()
+    n1.call("hear", *GUESTS)
+    n1.call("in", "a1")
+    return [*found, said("a1", "a2"), n1.tend(), n1.tend()]
 
 
 def _card_again() -> None:

@@ -68,6 +68,12 @@ def test_a_network_is_disconnected_with_its_last_guest_of_the_node(found: Any) -
     assert found["come and go"]["a1 returns"] == REACHED["a1 a2"]
 
 
+def test_a_guest_that_comes_connects_the_networks_of_the_others_as_its_rules_say(found: Any) -> None:
+    left, damaged, reached, repaired, again = found["come and go"]["a1 returns to fewer"]
+    assert (left, damaged) == (0, False), "broadcasts of the other network go to no node that is not named"
+    assert (reached, repaired, again) == (REACHED["a1 a2"], True, False), "one bridge that is gone keeps no guest out"
+
+
 def test_networks_outlive_the_agent_and_are_repaired_without_the_control_plane(found: Any) -> None:
     seen = found["without agents"]
     assert seen["agent killed"] == REACHED["a1 a2"]
