@@ -25,7 +25,7 @@ update allocations set
     row_version = row_version + 1, guest_verb = null, guest_state = :guest_state, guest_failure_code = :code,
     guest_failure_detail = :detail, connection = coalesce(cast(:connection as jsonb), connection),
     waits_for = :waits_for, waits_since = :clock, waits_until = null,
-    -- A rebuilt guest has another disk, which boots for the first time; unless the node refused, it may have it after a failure too.
+    -- A rebuilt guest has another disk, which boots for the first time; after a failure it may have one too.
     first_boot = case when :may_have_new_disk then null else first_boot end,
     first_boot_detail = case when :may_have_new_disk then null else first_boot_detail end,
     first_boot_since = case when :may_have_new_disk then null else first_boot_since end
