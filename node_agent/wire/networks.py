@@ -21,6 +21,8 @@ VXLAN_FEATURE: Final = "network_vxlan"
 SSH_PORT: Final = 22
 VNI_MAX: Final = 2**24 - 1
 PUBLISHED_MAX: Final = 16
+SPANNED_GUESTS_MAX: Final = 10_000
+"""Guests on other nodes, and networks, in one answer."""
 _Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 _Vni = Annotated[int, Field(strict=True, ge=1, le=VNI_MAX)]
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][26ae](:[0-9a-f]{2}){5}$")]
@@ -99,7 +101,7 @@ class SpannedNetwork(FromServer):
 
     network_id: UUID
     vni: _Vni
-    guests: list[RemoteGuest]
+    guests: Annotated[list[RemoteGuest], Field(max_length=SPANNED_GUESTS_MAX)]
 
 
 class SpanReport(Wire):
@@ -110,7 +112,7 @@ class SpanReport(Wire):
 
 
 class SpanAnswer(FromServer):
-    """Member of the answer. `networks`: all of the node's; None if they are those of the agent's `etag`."""
+    """Member of the answer. `networks`: all of the node's; None if they are those of the agent's `etag`, or too many to name."""
 
     etag: str
-    networks: list[SpannedNetwork] | None
+    networks: Annotated[list[SpannedNetwork], Field(max_length=SPANNED_GUESTS_MAX)] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -10,12 +11,22 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from node_agent.protocol import Heartbeat, HeartbeatAnswer
-from node_agent.wire.networks import TENANT_NETWORK_FEATURE, VXLAN_FEATURE, SpanAnswer, SpannedNetwork, SpanReport
+from node_agent.wire.networks import (
+    SPANNED_GUESTS_MAX,
+    TENANT_NETWORK_FEATURE,
+    VXLAN_FEATURE,
+    SpanAnswer,
+    SpannedNetwork,
+    SpanReport,
+)
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.networks.rules import mac_of
+from orchestrator.networks.store.span import find_guests_elsewhere
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
+from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, release, row_of, run_with
 from tests.allocations.seeding import Seeded, add_tenant, connect, create_allocation, seed
@@ -185,6 +196,33 @@ def test_an_etag_saves_the_list_until_something_changes(database_url: str) -> No
     assert len(set(etags)) == 5
 
 
+@pytest.mark.parametrize(
+    "change", [None, "driver", "identity"], ids=["the control", "a refused driver", "a conflict of identity"]
+)
+def test_a_heartbeat_that_is_not_accepted_moves_no_node(database_url: str, change: str | None) -> None:
+    seeded = fleet(database_url)
+    first, second, _ = (node.id for node in seeded.nodes)
+    placed(database_url, seeded, 0)
+    placed(database_url, seeded, 1)
+    beat(database_url, second, underlay="192.0.2.2")
+    etag = beat(database_url, first).etag
+    statement = {
+        "driver": "update pools set driver = 'another'",
+        "identity": "update nodes set identity_conflict_at = clock_timestamp() where id = %(id)s",
+    }
+    with connect(database_url) as connection:
+        if change is not None:
+            connection.execute(statement[change], {"id": second})
+    with pytest.raises(DriverRefused) if change == "driver" else contextlib.nullcontext():
+        beat(database_url, second, underlay="192.0.2.7")
+    with connect(database_url) as connection:
+        connection.execute("update pools set driver = 'libvirt'")
+    moved = change is None
+    assert (beat(database_url, first, etag=etag).networks is not None) is moved
+    found = row_of(database_url, f"select host(underlay) as underlay from nodes where id = '{second}'")
+    assert found["underlay"] == ("192.0.2.7" if moved else "192.0.2.2")
+
+
 def test_nodes_of_the_same_networks_that_move_at_once_wait_for_each_other(database_url: str) -> None:
     seeded = fleet(database_url)
     for node in (0, 1):
@@ -207,6 +245,34 @@ def test_nodes_of_the_same_networks_that_move_at_once_wait_for_each_other(databa
 
     run_with(database_url, work, pool_size=10)
     assert row_of(database_url, "select members_version from networks")["members_version"] >= 20
+
+
+@pytest.mark.parametrize(("guests_max", "is_named"), [(2, True), (1, False)])
+def test_networks_of_more_guests_than_the_bound_are_not_named(
+    database_url: str, guests_max: int, is_named: bool
+) -> None:
+    seeded = fleet(database_url)
+    for node in (0, 1, 2):
+        placed(database_url, seeded, node)
+
+    async def work(context: Context) -> SpanAnswer:
+        async with context.database.transaction() as tx:
+            return await find_guests_elsewhere(tx, seeded.nodes[0].id, None, guests_max=guests_max)
+
+    with capture_logs() as logs:
+        answer = run_with(database_url, work)
+    assert (answer.networks is not None) is is_named
+    assert answer.etag
+    said = [(one["event"], one["node_id"]) for one in logs if one["event"] == "networks_too_large"]
+    assert said == ([] if is_named else [("networks_too_large", str(seeded.nodes[0].id))])
+
+
+def test_an_answer_of_more_guests_than_the_bound_is_refused() -> None:
+    guest = {"address": "10.64.0.2", "mac": "52:54:0a:40:00:02", "underlay": "192.0.2.1"}
+    network = {"network_id": str(uuid.uuid4()), "vni": 1, "guests": [guest] * SPANNED_GUESTS_MAX}
+    assert SpannedNetwork.model_validate(network).guests[1:]
+    with pytest.raises(ValidationError, match="too_long"):
+        SpannedNetwork.model_validate(network | {"guests": [guest] * (SPANNED_GUESTS_MAX + 1)})
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,13 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from uuid import UUID
 
-from node_agent.wire.networks import RemoteGuest, SpanAnswer, SpannedNetwork
+import structlog
+
+from node_agent.wire.networks import SPANNED_GUESTS_MAX, RemoteGuest, SpanAnswer, SpannedNetwork
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.networks.rules import mac_of
+
+log = structlog.get_logger("orchestrator.networks")
 
 # By published ports, since each address has one and they are few on a node. Nothing for a node whose identity is in conflict, and
 # no guest on one: either machine may be the wrong one.
@@ -39,7 +43,7 @@ left join (
     join published_ports p on p.allocation_id = x.allocation_id and p.node_id <> :node_id
     join nodes n on n.id = p.node_id and n.underlay is not null and n.identity_conflict_at is null and n.state <> 'retired'
 ) on x.network_id = w.id and n.underlay <> h.underlay
-order by w.vni, sorted
+order by w.vni, sorted limit :rows_max
 """
 # In the order of ids: two nodes of the same networks may move at once.
 _NODE_MOVED = """
@@ -53,16 +57,23 @@ update networks w set members_version = w.members_version + 1 from locked where 
 """
 
 
-async def find_guests_elsewhere(reading: Reading, node_id: UUID, etag: str | None) -> SpanAnswer:
+async def find_guests_elsewhere(
+    reading: Reading, node_id: UUID, etag: str | None, *, guests_max: int = SPANNED_GUESTS_MAX
+) -> SpanAnswer:
     """The networks that have guests on the node, each with its guests on other nodes that connect theirs.
 
-    None of them if they are those of this `etag`; empty for a node without an underlay address.
+    None of them if they are those of this `etag`; empty for a node without an underlay address. If they are more than
+    `guests_max`, which is logged, None: the node keeps what it has. A network without guests elsewhere counts as one.
     """
     found: str = (await reading.execute(_ETAG, {"node_id": node_id})).scalar_one()
     if found == etag:
         return SpanAnswer(etag=found, networks=None)
+    rows = (await reading.execute(_FIND, {"node_id": node_id, "rows_max": guests_max + 1})).all()
+    if len(rows) > guests_max:
+        log.error("networks_too_large", node_id=str(node_id), guests_max=guests_max)
+        return SpanAnswer(etag=found, networks=None)
     networks: dict[UUID, SpannedNetwork] = {}
-    for row in await reading.execute(_FIND, {"node_id": node_id}):
+    for row in rows:
         network = networks.setdefault(row.id, SpannedNetwork(network_id=row.id, vni=row.vni, guests=[]))
         if row.address is not None:
             address = IPv4Address(row.address)

@@ -93,7 +93,8 @@ with before as (
 )
 update nodes n set driver = :driver, agent_version = :agent_version, agent_features = :features,
     key_set_serial = :key_set_serial, key_set_refusal = :key_set_refusal,
-    agent_run = coalesce(cast(:agent_run as uuid), n.agent_run), underlay = cast(:underlay as inet),
+    agent_run = coalesce(cast(:agent_run as uuid), n.agent_run),
+    underlay = case when b.accepted and b.identified then cast(:underlay as inet) else n.underlay end,
     last_seen_at = case when b.accepted then clock_timestamp() else n.last_seen_at end,
     online = b.accepted and b.identified and n.state <> 'retired',
     row_version = n.row_version + (n.online <> (b.accepted and b.identified and n.state <> 'retired'))::integer,
@@ -125,7 +126,8 @@ async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *
     """Record the heartbeat, with the allocations and the key set that the node reports.
 
     The first driver for real GPUs in a pool is the pool's from then on. A node with a driver that is not allowed, or not its
-    pool's, is not accepted: it is offline, and only its driver, version and key set are recorded.
+    pool's, is not accepted: it is offline, and only its driver, version and key set are recorded. The underlay address of a node
+    whose identity is in conflict is not recorded: two machines may report in turn.
     """
     is_real = heartbeat.driver not in SANDBOX_DRIVERS
     values = {

@@ -155,6 +155,22 @@ MUTANTS: list[Mutant] = [
         (f"{NAMED}::test_an_etag_saves_the_list_until_something_changes",),
     ),
     Mutant(
+        "spanning: a heartbeat that is not accepted moves its node",
+        "nodes",
+        "orchestrator/tasks/store/dispatch.py",
+        "case when b.accepted and b.identified then cast(:underlay as inet)",
+        "case when true then cast(:underlay as inet)",
+        (f"{NAMED}::test_a_heartbeat_that_is_not_accepted_moves_no_node",),
+    ),
+    Mutant(
+        "spanning: an answer names any number of guests",
+        "nodes",
+        SPAN,
+        "    if len(rows) > guests_max:\n",
+        "    if False:\n",
+        (f"{NAMED}::test_networks_of_more_guests_than_the_bound_are_not_named",),
+    ),
+    Mutant(
         "spanning: guests on a node whose identity is in conflict are named",
         "nodes",
         SPAN,
