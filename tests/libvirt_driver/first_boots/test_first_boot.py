@@ -281,6 +281,8 @@ def test_lines_that_are_there_at_once_do_not_keep_the_agent_from_other_work() ->
             _, writer = await asyncio.open_connection(sock=ours)
             channel, heard, turns = GuestChannel(reader, writer), 0, 0
 
+            other: asyncio.Handle | None = None
+
             def other_work() -> None:
                 nonlocal turns, other
                 turns += 1
@@ -289,6 +291,7 @@ def test_lines_that_are_there_at_once_do_not_keep_the_agent_from_other_work() ->
             other = asyncio.get_running_loop().call_soon(other_work)
             while await channel.line() is not None:
                 heard += 1
+            assert other is not None
             other.cancel()
             channel.close()
         assert heard == lines
