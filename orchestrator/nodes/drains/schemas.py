@@ -48,4 +48,4 @@ class NodeDrain(BaseModel):
     waits_since: datetime | None
     waits_until: datetime | None
     remaining: list[RemainingClaim] = Field(description="what is still on the node, at most 100, by their start")
-    remaining_count: int = Field(description="how many claims are still on the node")
+    remaining_count: int = Field(ge=0, le=2**31 - 1, description="how many claims are still on the node")
