@@ -30,6 +30,8 @@ SPANNING = {
 }  # fmt: skip
 
 
+# It needs the packages of the driver.
+@pytest.mark.hardware
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -8,6 +8,9 @@ import pytest
 
 from tests.libvirt_driver.network.stage import staged
 
+pytestmark = pytest.mark.hardware
+"""They need the packages of the driver, and no guest."""
+
 pytest.importorskip("libvirt", reason="the packages of requirements-libvirt.lock are not installed")
 
 

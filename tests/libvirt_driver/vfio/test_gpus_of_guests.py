@@ -21,6 +21,9 @@ from tests.libvirt_driver.placement.hosts import GIB
 from tests.libvirt_driver.vfio.gpus import ALLOCATION, OTHER
 from tests.libvirt_driver.vfio.kernel import GPUS, Kernel
 
+pytestmark = pytest.mark.hardware
+"""They need the packages of the driver, and no guest."""
+
 pytest.importorskip("libvirt", reason="the packages of requirements-libvirt.lock are not installed")
 
 LIBVIRT_OF_TESTS = "test:///default"
