@@ -23,6 +23,7 @@ from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_po
 from migrations.roles import Role
 from tests.databases import copied_database, leave
 from tests.distribution import LongestFirst, rank
+from tests.drivers.guest_users import name_own_users
 from tests.forked.starting import forking
 
 MEMORY = "/dev/shm"
@@ -41,6 +42,13 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the settings of any agent are read: in a run with guests its processes share one libvirtd."""
+    chosen = str(config.option.markexpr)
+    if "hardware" in chosen and "not hardware" not in chosen:
+        name_own_users()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ from node_agent.drivers.libvirt.domain import domain_xml
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import Connection
 from node_agent.wire.devices import EVIDENCE
+from tests.drivers.guest_users import first_user_id
 from tests.drivers.in_process import SLOT, Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
 from tests.libvirt_driver.device_page import rows
@@ -153,7 +154,7 @@ def require_ports(node: Node, allocation_id: uuid.UUID, connection: Connection) 
     sockets = {name for name in found if name.startswith("/")}
     assert found - sockets == {f"tcp {connection.port}"}
     assert {"ssh", *(Path(name).name for name in sockets)} == {row.name for row in rows("Ports")}
-    own, other = 64_500 + SLOT[0], 64_501 + SLOT[0]
+    own, other = first_user_id() + SLOT[0], first_user_id() + SLOT[0] + 1
     (channel,) = [name for name in sockets if name.endswith("/berth.ready")]
     assert connects(own, channel), "the control"
     assert {name for name in sockets if connects(other, name)} == set()

@@ -14,6 +14,7 @@ from node_agent.drivers.contract import Driver, DriverFailure, GuestState, Verb
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
 from node_agent.settings import Settings
+from tests.drivers.guest_users import first_user_id
 from tests.drivers.in_process import SLOT, Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
 from tests.libvirt_driver.listening import listening
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.hardware
 
 # PCI classes that a guest sees: bridges, disks, network, serial ports, random numbers.
 CLASSES = {"0x0600", "0x0601", "0x0604", "0x0100", "0x0200", "0x0780", "0x00ff"}
-USER_ID = 64_500 + SLOT[0]
+USER_ID = first_user_id() + SLOT[0]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.protocol import TaskType
+from tests.drivers.guest_users import first_user_id
 from tests.drivers.libvirt_harness import GUESTS, IMAGE_VARIABLE, LibvirtHarness
 from tests.drivers.stage import end_processes
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
@@ -51,7 +52,8 @@ def test_the_agent_of_eight_guests_needs_at_most_a_hundred_megabytes(
         pytest.skip(f"no guest can run: {reason}")
     plane, tenant = ControlPlane(tmp_path), Guests(tmp_path)
     agent = AgentProcess(
-        plane, tmp_path, BERTH_AGENT_DRIVER="libvirt", BERTH_GUEST_MEMORY_BYTES=str(96 << 20), BERTH_GUEST_PROCESSORS="1",
+        plane, tmp_path, BERTH_AGENT_DRIVER="libvirt", BERTH_GUEST_USER_ID_FIRST=str(first_user_id()),
+        BERTH_GUEST_MEMORY_BYTES=str(96 << 20), BERTH_GUEST_PROCESSORS="1",
         BERTH_GUEST_DISK_BYTES=str(1 << 30), BERTH_AGENT_READINESS_SECONDS="600",
         BERTH_GUEST_DIR=str(harness.directory(tmp_path / "agent")), BERTH_AGENT_STARTUP_SECONDS="60",
     )  # fmt: skip

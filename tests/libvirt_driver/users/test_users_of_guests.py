@@ -13,12 +13,13 @@ import pytest
 from node_agent.drivers.contract import DriverFailure, ProvisionOrder
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode, ProvisionParameters
+from tests.drivers.guest_users import first_user_id
 from tests.drivers.in_process import SLOT, Node, play
 from tests.drivers.libvirt_harness import LibvirtHarness
 from tests.libvirt_driver.users.as_user import Attempt, attempts
 
 pytestmark = pytest.mark.hardware
-FIRST = 64_500
+FIRST = first_user_id()
 OTHER_SLOT = [SLOT[0] + 1]
 OWN, OTHER = FIRST + SLOT[0], FIRST + OTHER_SLOT[0]
 
