@@ -1,4 +1,4 @@
-"""Users of guests in tests: the processes of a test run share one libvirtd, so each has a range of its own."""
+"""Users of guests in tests. The processes of a test run use one libvirtd, so their ranges differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VARIABLE = "BERTH_GUEST_USER_ID_FIRST"
 
 
 def name_own_users() -> None:
-    """Give the agents that this process makes a range of users that no other process of the run has."""
+    """Set the range of this process for the agents that it makes; without other processes it stays the usual one."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         os.environ.setdefault(VARIABLE, str(64_600 + 100 * int(worker.removeprefix("gw"))))
