@@ -16,7 +16,7 @@ from orchestrator.problems import InvalidState
 from tests.allocations.driving import run_with
 from tests.allocations.seeding import connect, seed
 
-NOBODY = uuid.UUID(int=0)
+NO_NODE = uuid.UUID(int=0)
 _TOKEN = """
 insert into enrolment_tokens (node_id, token_hash, created_by, expires_at)
 values (%s, sha256('a'), %s, now() + interval '1 hour')
@@ -60,7 +60,7 @@ async def shown(context: Context, node: uuid.UUID) -> Any:
     """The word, which the node, the list and one filter of the list agree about."""
     word = (await find_node(context.database, node))["state"]
     listed = {
-        state: [one.id for one in await list_nodes(context.database, state=state, region=None, after=NOBODY, limit=9)]
+        state: [one.id for one in await list_nodes(context.database, state=state, region=None, after=NO_NODE, limit=9)]
         for state in ShownState
     }
     assert [state for state, found in listed.items() if node in found] == [word]
@@ -125,7 +125,7 @@ def test_a_registered_node_is_enrolling_while_its_token_counts(database_url: str
             connection.execute("set session_replication_role = replica")
             connection.execute("update nodes set state = 'registered'")
             assert await shown(context, node.id) == "registered"
-            connection.execute(_TOKEN, (node.id, NOBODY))
+            connection.execute(_TOKEN, (node.id, NO_NODE))
             assert await shown(context, node.id) == "enrolling"
             connection.execute("update enrolment_tokens set expires_at = now()")
             assert await shown(context, node.id) == "registered"
