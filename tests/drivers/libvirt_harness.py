@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -110,3 +110,13 @@ def _announced(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         return call(*arguments)
 
     return announced
+
+
+Usable = TypeVar("Usable", bound=LibvirtHarness)
+
+
+def usable(made: Usable) -> Usable:
+    """The harness, if a guest can run here; else the test is skipped, with what is missing as the reason."""
+    if (reason := made.unavailable()) is not None:
+        pytest.skip(f"no guest can run: {reason}")
+    return made

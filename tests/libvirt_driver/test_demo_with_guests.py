@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers.libvirt_harness import IMAGE_VARIABLE, LibvirtHarness
+from tests.drivers.libvirt_harness import IMAGE_VARIABLE, LibvirtHarness, usable
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.hardware
 @pytest.mark.timeout(900)
 def test_the_demo_on_guests_holds_what_it_claims(tmp_path: Path) -> None:
-    if (reason := LibvirtHarness().unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    usable(LibvirtHarness())
     command = [
         ROOT / ".venv" / "bin" / "berth", "demo", "--state-dir", tmp_path / "demo", "--output", "json",
         "--guest-image", os.environ[IMAGE_VARIABLE], "--guest-dir", "/var/tmp/berth-test-guests/demo",

@@ -43,14 +43,6 @@ for d in /sys/devices/pci*; do echo root $(basename $d); done
 """
 
 
-@pytest.fixture
-def harness() -> LibvirtHarness:
-    made = LibvirtHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
-
-
 def domain_of(connection: Any, allocation_id: uuid.UUID) -> Any:
     """The guest's domain."""
     return connection.lookupByUUIDString(str(allocation_id))

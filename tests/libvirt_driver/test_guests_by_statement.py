@@ -14,7 +14,7 @@ from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
 from node_agent.settings import Settings
 from tests.drivers.in_process import Node, play
-from tests.drivers.libvirt_harness import LibvirtHarness
+from tests.drivers.libvirt_harness import LibvirtHarness, usable
 
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(900)]
 
@@ -33,10 +33,7 @@ class Patient(LibvirtHarness):
 
 @pytest.fixture
 def harness() -> LibvirtHarness:
-    made = Patient()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
+    return usable(Patient())
 
 
 def stating(node: Node, **statement: Any) -> ProvisionOrder:

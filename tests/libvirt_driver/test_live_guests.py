@@ -26,14 +26,6 @@ CLASSES = {"0x0600", "0x0601", "0x0604", "0x0100", "0x0200", "0x0780", "0x00ff"}
 USER_ID = first_user_id() + SLOT[0]
 
 
-@pytest.fixture
-def harness() -> LibvirtHarness:
-    made = LibvirtHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
-
-
 def reads(user_id: int, file: Path) -> bool:
     """Whether a process with this user's id, and no other right, can read the file."""
     command = ["setpriv", f"--reuid={user_id}", f"--regid={user_id}", "--clear-groups", "head", "-c", "1", str(file)]

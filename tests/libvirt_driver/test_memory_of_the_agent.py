@@ -14,7 +14,7 @@ import pytest
 
 from node_agent.protocol import TaskType
 from tests.drivers.guest_users import first_user_id
-from tests.drivers.libvirt_harness import GUESTS, IMAGE_VARIABLE, LibvirtHarness
+from tests.drivers.libvirt_harness import GUESTS, IMAGE_VARIABLE, LibvirtHarness, usable
 from tests.drivers.stage import end_processes
 from tests.node_agent.agents import AgentProcess, Tenant, connection_of, release
 from tests.node_agent.control_plane import ControlPlane
@@ -47,9 +47,7 @@ class Guests(Tenant):
 def test_the_agent_of_eight_guests_needs_at_most_a_hundred_megabytes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    harness = LibvirtHarness()
-    if (reason := harness.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    harness = usable(LibvirtHarness())
     plane, tenant = ControlPlane(tmp_path), Guests(tmp_path)
     agent = AgentProcess(
         plane, tmp_path, BERTH_AGENT_DRIVER="libvirt", BERTH_GUEST_USER_ID_FIRST=str(first_user_id()),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers.libvirt_harness import LibvirtHarness
+from tests.drivers.libvirt_harness import LibvirtHarness, usable
 from tests.libvirt_driver.life_of_a_guest import READINESS
 from tests.libvirt_driver.service_rights import DROP_IN, NUMBERS, UNIT, setting
 
@@ -47,9 +47,7 @@ def open_to_the_service() -> Iterator[Path]:
 
 def live(*capabilities: str, seconds: str = "200") -> subprocess.CompletedProcess[str]:
     """The life of a guest with these capabilities."""
-    harness = LibvirtHarness()
-    if (reason := harness.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    usable(LibvirtHarness())
     with open_to_the_service() as directory:
         rights = (str(directory), str(ACCOUNT.pw_uid), str(ACCOUNT.pw_gid), *capabilities)
         return subprocess.run(

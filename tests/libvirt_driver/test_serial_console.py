@@ -20,14 +20,6 @@ pytestmark = pytest.mark.hardware
 SECONDS_MAX = 60.0
 
 
-@pytest.fixture
-def harness() -> LibvirtHarness:
-    made = LibvirtHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
-
-
 async def output_until(output: GuestOutput, wanted: bytes | None) -> bytes:
     """What the guest prints up to these bytes, or to its end."""
     data = b""

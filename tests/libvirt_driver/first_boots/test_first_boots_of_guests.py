@@ -18,14 +18,6 @@ pytestmark = pytest.mark.hardware
 NEVER = "#cloud-config\n# first-boot: never\n"
 
 
-@pytest.fixture
-def harness() -> LibvirtHarness:
-    made = LibvirtHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
-
-
 def nonce_of(harness: LibvirtHarness, node: Node, order: ProvisionOrder) -> str:
     record = node.driver._node.directory(order.allocation_id).load()  # type: ignore[attr-defined]
     nonce: str = record.nonce

@@ -11,6 +11,7 @@ import pytest
 
 from tests.drivers import checks
 from tests.drivers.bridged_harness import BridgedHarness, own_host
+from tests.drivers.libvirt_harness import usable
 from tests.drivers.stage import run, small_disk
 
 # By emulation the check that kills a release at each step takes three minutes.
@@ -19,9 +20,7 @@ pytestmark = [pytest.mark.hardware, pytest.mark.full]
 
 @pytest.fixture
 def harness() -> Iterator[BridgedHarness]:
-    made = BridgedHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    made = usable(BridgedHarness())
     with own_host():
         yield made
 

@@ -20,6 +20,7 @@ from node_agent.settings import Settings
 from node_agent.wire.networks import NetworkOrder
 from tests.drivers.bridged_harness import HOST, BridgedHarness, network_of, own_host
 from tests.drivers.in_process import Node, play
+from tests.drivers.libvirt_harness import usable
 from tests.libvirt_driver.listening import listening
 
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
@@ -39,9 +40,7 @@ class Patient(BridgedHarness):
 
 @pytest.fixture
 def harness() -> Iterator[BridgedHarness]:
-    made = Patient()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    made = usable(Patient())
     with own_host():
         yield made
 
@@ -148,9 +147,7 @@ class Spanning(Patient):
 
 
 def test_a_guest_in_a_network_that_spans_nodes_has_its_mtu(tmp_path: Path) -> None:
-    harness = Spanning()
-    if (reason := harness.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
+    harness = usable(Spanning())
 
     async def scenario(node: Node) -> None:
         ordered = order(node, 0, 7)

@@ -14,7 +14,7 @@ from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
 from node_agent.settings import Settings
 from tests.drivers.in_process import Node, play
-from tests.drivers.libvirt_harness import LibvirtHarness
+from tests.drivers.libvirt_harness import LibvirtHarness, usable
 
 pytestmark = pytest.mark.hardware
 
@@ -33,17 +33,11 @@ class Placed(LibvirtHarness):
         return choose_driver(settings.model_copy(update=changes))
 
 
-def available(harness: Placed) -> Placed:
-    if (reason := harness.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return harness
-
-
 def test_a_guest_runs_on_the_processors_of_its_slot_alone(tmp_path: Path) -> None:
     count = os.cpu_count() or 1
     if count < 2:
         pytest.skip("this machine has one processor: none is left for a guest")
-    harness = available(Placed(libvirt_slots=1, libvirt_reserved_processors="0"))
+    harness = usable(Placed(libvirt_slots=1, libvirt_reserved_processors="0"))
 
     async def scenario(node: Node) -> None:
         order = node.order()
@@ -66,7 +60,7 @@ def test_too_few_huge_pages_fail_before_the_guest_is_defined(tmp_path: Path) -> 
     free = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
     if free.exists() and int(free.read_text()) >= 48:
         pytest.skip("this machine has enough free huge pages")
-    harness = available(Placed(libvirt_huge_page_kib=2048))
+    harness = usable(Placed(libvirt_huge_page_kib=2048))
 
     async def scenario(node: Node) -> None:
         order = node.order()

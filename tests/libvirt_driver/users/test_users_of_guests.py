@@ -25,14 +25,6 @@ OWN, OTHER = FIRST + SLOT[0], FIRST + OTHER_SLOT[0]
 
 
 @pytest.fixture
-def harness() -> LibvirtHarness:
-    made = LibvirtHarness()
-    if (reason := made.unavailable()) is not None:
-        pytest.skip(f"no guest can run: {reason}")
-    return made
-
-
-@pytest.fixture
 def agents_key(tmp_path: Path) -> Iterator[Path]:
     """A key below a directory that has the mode of an agent's state directory, below directories that all may traverse."""
     top = Path("/var/tmp") / f"berth-test-{uuid.uuid4().hex}"
