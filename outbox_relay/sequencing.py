@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psycopg
 import structlog
@@ -119,24 +120,27 @@ class Sequencer:
     def _run(
         self, connection: psycopg.Connection, ask: Callable[[], psycopg.pq.abc.PGresult]
     ) -> psycopg.pq.abc.PGresult:
-        self._waiting = time.monotonic(), connection.pgconn.socket
-        try:
+        with self._owed(connection):
             result = ask()
-        finally:
-            self._waiting = None
         if connection.pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError("the connection was lost")
         if result.status not in {ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK}:
             raise error_from_result(result, encoding=connection.info.encoding)
         return result
 
-    def _observe(self, connection: psycopg.Connection) -> None:
-        self._observe_at = time.monotonic() + self._settings.relay_observe_seconds
+    @contextmanager
+    def _owed(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Within the context Postgres owes an answer on this connection."""
         self._waiting = time.monotonic(), connection.pgconn.socket
         try:
-            row = connection.execute(OBSERVE).fetchone()
+            yield
         finally:
             self._waiting = None
+
+    def _observe(self, connection: psycopg.Connection) -> None:
+        self._observe_at = time.monotonic() + self._settings.relay_observe_seconds
+        with self._owed(connection):
+            row = connection.execute(OBSERVE).fetchone()
         if row is not None:
             self._metrics.outbox_depth.set(row[0])
             self._metrics.outbox_oldest_seconds.set(max(0.0, row[1]))

@@ -23,8 +23,8 @@ ANSWER_SECONDS_MAX = 13.0
 """Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
 ALIVE_SECONDS_MAX = 2.0
 """For a statement that does nothing, which tests an idle connection."""
-
 SILENCE_SECONDS = 60.0
+"""How long after a server has not answered a new connection asks how many commits wait for a standby."""
 
 
 def shut(descriptor: int) -> None:

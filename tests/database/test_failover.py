@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -70,7 +70,8 @@ async def write_by_call(database: Database, writer: str, number: int) -> None:
         await call.value(_CALL, {"writer": writer, "number": number})
 
 
-WRITES = {"transaction": write_in_transaction, "autocommit": write_at_once, "call": write_by_call}
+Write = Callable[[Database, str, int], Awaitable[None]]
+WRITES: dict[str, Write] = {"transaction": write_in_transaction, "autocommit": write_at_once, "call": write_by_call}
 
 
 class Writers:
@@ -122,24 +123,6 @@ def rows_of(member: Member) -> set[tuple[str, int]]:
         return set(connection.execute("select writer, number from written").fetchall())
 
 
-def fail_over(cluster: Cluster, end: Callable[[], None]) -> None:
-    """End the primary and promote a standby that has everything; commits wait for the other one then."""
-    end()
-    new, other = sorted((cluster.b, cluster.c), key=received, reverse=True)
-    new.set("synchronous_standby_names", f"ANY 1 (a, {other.name})")
-    new.promote()
-    other.follow(new)
-    cluster.primary = new
-
-
-def received(member: Member) -> int:
-    """How far this standby has received the log of its primary."""
-    with psycopg.connect(member.url(), autocommit=True) as connection:
-        row = connection.execute("select pg_last_wal_receive_lsn() - '0/0'").fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_the_pools_go_on_after_a_failover_and_no_acknowledged_write_is_lost(cluster: Cluster, how: str) -> None:
     async def scene() -> Writers:
@@ -147,7 +130,7 @@ def test_the_pools_go_on_after_a_failover_and_no_acknowledged_write_is_lost(clus
             writers = Writers(database)
             await writers.each_writes(20)
             end = cluster.a.kill if how == "killed" else cluster.a.freeze
-            await asyncio.to_thread(fail_over, cluster, end)
+            await asyncio.to_thread(cluster.fail_over, end)
             await writers.each_writes(20)
             await writers.stop()
             return writers
@@ -244,6 +227,32 @@ def sessions(member: Member) -> int:
         row = connection.execute("select count(*) from pg_stat_activity where application_name = 'test'").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def test_a_connection_that_idles_to_a_frozen_primary_is_tested_for_a_short_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a bound of its own the test of an idle connection would wait for as long as a statement may take."""
+    monkeypatch.setattr("orchestrator.database.calls.TRUSTED_IDLE_SECONDS", -1.0)
+
+    async def scene() -> None:
+        async with connected(cluster, answer_seconds_max=1_000.0) as database:
+            for kind, write in WRITES.items():
+                await write(database, kind, 1)
+            await asyncio.to_thread(cluster.fail_over, cluster.a.freeze)
+            for kind, write in WRITES.items():
+                await until_written(database, kind, write)
+
+    asyncio.run(scene())
+    assert rows_of(cluster.primary) >= {(kind, 2) for kind in WRITES}
+
+
+async def until_written(database: Database, kind: str, write: Write) -> None:
+    """Write the second row of this kind, again after each refusal."""
+    for _ in range(100):
+        with suppress(*REFUSALS):
+            await write(database, kind, 2)
+            return
 
 
 def test_a_statement_that_takes_long_and_is_answered_is_not_ended(cluster: Cluster) -> None:

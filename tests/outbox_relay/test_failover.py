@@ -62,19 +62,15 @@ def test_publishing_goes_on_by_itself_after_a_failover_under_quorum_commit(
     with psycopg.connect(cluster.a.url(), autocommit=True) as connection:
         fence = connection.execute("select nextval('fences')").fetchone()
     _, first_writer, _ = head_of(cluster.a)
-    cluster.a.kill()
-    wait_for(lambda: not relay.ok()["ok"], "the relay notices")
-    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
-    cluster.b.promote()
-    cluster.c.follow(cluster.b)
+    new = cluster.fail_over(cluster.a.kill)
+    leave(new, 30)
+    require_all_published(new, nats_url, 80)
     relay.wait_until_ok()
-    leave(cluster.b, 30)
-    require_all_published(cluster.b, nats_url, 80)
-    _, writer, here = head_of(cluster.b)
+    _, writer, here = head_of(new)
     assert writer == here != first_writer
     assert relay.metric("berth_relay_timelines_resumed_total") == 1
     assert '"timeline_resumed"' in relay.log.read_text()
-    with psycopg.connect(cluster.b.url(), autocommit=True) as connection:
+    with psycopg.connect(new.url(), autocommit=True) as connection:
         audited = connection.execute(
             "select detail ->> 'was', detail ->> 'now' from audit where action = 'events.resume_timeline'"
         ).fetchall()
@@ -147,13 +143,10 @@ def test_a_relay_that_was_started_since_waits_for_an_operator(
     leave(cluster.a, 5)
     require_all_published(cluster.a, nats_url, 5)
     relay.kill()
-    cluster.a.kill()
-    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
-    cluster.b.promote()
-    cluster.c.follow(cluster.b)
+    new = cluster.fail_over(cluster.a.kill)
     relay = start_relay(ready=False, database_url=cluster.url)
     wait_for(lambda: "has not seen the log under its earlier writer" in stopped(relay), "publishing stops")
-    leave(cluster.b, 5)
+    leave(new, 5)
     assert stream_end(nats_url) == 5
 
 
@@ -244,11 +237,8 @@ def test_a_frozen_primary_is_abandoned(cluster: Cluster, start_relay: StartRelay
     relay = start_relay(database_url=cluster.url)
     leave(cluster.a, 10)
     require_all_published(cluster.a, nats_url, 10)
-    cluster.a.freeze()
-    cluster.b.set("synchronous_standby_names", "ANY 1 (a, c)")
-    cluster.b.promote()
-    cluster.c.follow(cluster.b)
-    leave(cluster.b, 10)
-    require_all_published(cluster.b, nats_url, 20)
+    new = cluster.fail_over(cluster.a.freeze)
+    leave(new, 10)
+    require_all_published(new, nats_url, 20)
     assert '"postgres_silent"' in relay.log.read_text()
     relay.wait_until_ok()

@@ -18,8 +18,9 @@ log = structlog.get_logger("orchestrator.networks")
 
 # By published ports, since each address has one and they are few on a node. Nothing for a node whose identity is in conflict, and
 # no guest on one: either machine may be the wrong one.
-_ETAG = """
-select coalesce(md5(string_agg(format('%s %s %s', w.id, w.members_version, h.underlay), ',' order by w.id)), '') as etag
+_HERE = """
+select coalesce(md5(string_agg(format('%s %s %s', w.id, w.members_version, h.underlay), ',' order by w.id)), '') as etag,
+       coalesce(array_agg(w.id), '{}') as networks, min(h.underlay) as underlay
 from (
     select distinct x.network_id, own.underlay
     from nodes own
@@ -28,21 +29,15 @@ from (
     where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
 ) h join networks w on w.id = h.network_id
 """
-_FIND = """
+_ELSEWHERE = """
 select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay
-from (
-    select distinct x.network_id, own.underlay
-    from nodes own
-    join published_ports p on p.node_id = own.id
-    join network_addresses x on x.allocation_id = p.allocation_id
-    where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
-) h
-join networks w on w.id = h.network_id
+from networks w
 left join (
     network_addresses x
     join published_ports p on p.allocation_id = x.allocation_id and p.node_id <> :node_id
     join nodes n on n.id = p.node_id and n.underlay is not null and n.identity_conflict_at is null and n.state <> 'retired'
-) on x.network_id = w.id and n.underlay <> h.underlay
+) on x.network_id = w.id and n.underlay <> cast(:underlay as inet)
+where w.id = any (:networks)
 order by w.vni, sorted limit :rows_max
 """
 # In the order of ids: two nodes of the same networks may move at once.
@@ -65,20 +60,21 @@ async def find_guests_elsewhere(
     None of them if they are those of this `etag`; empty for a node without an underlay address. If they are more than
     `guests_max`, which is logged, None: the node keeps what it has. A network without guests elsewhere counts as one.
     """
-    found: str = (await reading.execute(_ETAG, {"node_id": node_id})).scalar_one()
-    if found == etag:
-        return SpanAnswer(etag=found, networks=None)
-    rows = (await reading.execute(_FIND, {"node_id": node_id, "rows_max": guests_max + 1})).all()
+    here = (await reading.execute(_HERE, {"node_id": node_id})).one()
+    if here.etag == etag:
+        return SpanAnswer(etag=here.etag, networks=None)
+    there = {"node_id": node_id, "underlay": here.underlay, "networks": here.networks, "rows_max": guests_max + 1}
+    rows = (await reading.execute(_ELSEWHERE, there)).all()
     if len(rows) > guests_max:
         log.error("networks_too_large", node_id=str(node_id), guests_max=guests_max)
-        return SpanAnswer(etag=found, networks=None)
+        return SpanAnswer(etag=here.etag, networks=None)
     networks: dict[UUID, SpannedNetwork] = {}
     for row in rows:
         network = networks.setdefault(row.id, SpannedNetwork(network_id=row.id, vni=row.vni, guests=[]))
         if row.address is not None:
             address = IPv4Address(row.address)
             network.guests.append(RemoteGuest(address=address, mac=mac_of(address), underlay=IPv4Address(row.underlay)))
-    return SpanAnswer(etag=found, networks=list(networks.values()))
+    return SpanAnswer(etag=here.etag, networks=list(networks.values()))
 
 
 async def note_node_moved(tx: Transaction, node_id: UUID) -> None:

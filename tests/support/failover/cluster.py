@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -50,6 +50,13 @@ class Member(LocalPostgres):
         """Every commit waits from now on until one of these has it; returns when one is connected."""
         self.set("synchronous_standby_names", f"ANY 1 ({', '.join(standby.name for standby in standbys)})")
         wait_for(lambda: self._quorum() > 0, "a standby is there")
+
+    def received(self) -> int:
+        """How far a standby has received the log of its primary, in bytes."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            row = connection.execute("select pg_last_wal_receive_lsn() - '0/0'").fetchone()
+        assert row is not None
+        return int(row[0])
 
     def promote(self) -> None:
         """Make a standby the primary, on a new timeline."""
@@ -118,6 +125,16 @@ class Cluster:
         migrations.upgrade(self.a.url())
         self.b.start()
         self.c.start()
+
+    def fail_over(self, end: Callable[[], None]) -> Member:
+        """End the primary, and promote the standby that has received most; commits wait for the other one then."""
+        end()
+        new, other = sorted((self.b, self.c), key=Member.received, reverse=True)
+        new.set("synchronous_standby_names", f"ANY 1 (a, {other.name})")
+        new.promote()
+        other.follow(new)
+        self.primary = new
+        return new
 
     @property
     def url(self) -> str:
