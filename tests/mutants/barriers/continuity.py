@@ -198,4 +198,12 @@ MUTANTS: list[Mutant] = [
         "true",
         (f"{_FAILOVER}::test_one_barrier_waits_at_a_time",),
     ),
+    Mutant(
+        "an idle connection is tested for as long as a statement may take",
+        "database",
+        "berth/process/database_connections.py",
+        "before, self.answer_seconds_max = self.answer_seconds_max, ALIVE_SECONDS_MAX",
+        "before = self.answer_seconds_max",
+        (f"{_POOLS}::test_a_connection_that_idles_to_a_frozen_primary_is_tested_for_a_short_time",),
+    ),
 ]
