@@ -134,7 +134,7 @@ def empty_fleet(database_url: str) -> None:
 def empty_tables(database_url: str) -> None:
     """As `empty_fleet`, for the tables that the bare rows are written to."""
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("truncate allocations, allocation_timeline, claims, operations, outbox")
+        connection.execute("truncate allocations, allocation_timeline, claims, operations, outbox cascade")
         connection.execute(
             "update nodes set free_mask = (1::bigint << slot_count) - 1,"
             " fit_class = half_slots * 64 + slot_count - half_slots where free_mask <> (1::bigint << slot_count) - 1"
