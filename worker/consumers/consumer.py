@@ -19,6 +19,7 @@ from worker.consumers.events import ConsumedEvent, UnreadableEvent, read_event
 from worker.consumers.pulling import Puller
 from worker.consumers.waiting import WaitingEvents
 from worker.metrics import EVENT_AGE_SECONDS, EVENTS
+from worker.supervision import StoppableGroup
 from worker.workflows.starting import WorkflowStarter
 
 log = structlog.get_logger()
@@ -49,7 +50,7 @@ class EventConsumer:
     async def run(self) -> None:
         """Consume until cancelled; events still in flight are not acknowledged and are redelivered."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with StoppableGroup() as tasks:
                 tasks.create_task(self._read_ahead())
                 tasks.create_task(self._keep())
                 while True:
