@@ -232,7 +232,7 @@ def sessions(member: Member) -> int:
 def test_a_connection_that_idles_to_a_frozen_primary_is_tested_for_a_short_time(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a bound of its own the test of an idle connection would wait for as long as a statement may take."""
+    """Without a separate bound the test of an idle connection would wait for as long as a statement may take."""
     monkeypatch.setattr("orchestrator.database.calls.TRUSTED_IDLE_SECONDS", -1.0)
 
     async def scene() -> None:
