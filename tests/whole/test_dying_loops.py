@@ -72,7 +72,7 @@ NEVER_ALONE = {
     "outbox_relay/link.py": {"link._fail_when"},
     "outbox_relay/publishing.py": {"self._link.publish"},
     "outbox_relay/relay.py": {"stopping.wait", "self._work", "body"},
-    "worker/supervision.py": {"stop.wait"},
+    "worker/supervision.py": {"self._end_the_rest", "stop.wait"},
     "worker/audit_stream/app.py": {"Streamer(context, target, settings.pace()).run"},
     "worker/consumers/consumer.py": {"self._handle", "self._keep", "self._read_ahead"},
     "berth/process/health_server.py": {"server.serve_forever"},
