@@ -8,7 +8,7 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import ailing, auditing, billing, committing, hooking, plays, reserving, truncating, turning
+from tests.crashes import ailing, auditing, billing, committing, faulty, hooking, plays, reserving, truncating, turning
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -173,6 +173,17 @@ SCENARIOS = [
     Scenario(ControlPoint.PASS_HEALTH_DEADLINE_AFTER_COMMIT, WORKER, ailing.a_lost_allocation, number=2),
     Scenario(ControlPoint.DEGRADE_UNNOTICED_BEFORE_COMMIT, WORKER, ailing.an_offline_node_with_an_allocation),
     Scenario(ControlPoint.DEGRADE_UNNOTICED_AFTER_COMMIT, WORKER, ailing.an_offline_node_with_an_allocation),
+    # Hardware.
+    Scenario(ControlPoint.REPORT_FAULT_BEFORE_COMMIT, API, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.REPORT_FAULT_AFTER_COMMIT, API, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.CONCLUDE_REPLACEMENT_BEFORE_COMMIT, WORKER, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.CONCLUDE_REPLACEMENT_AFTER_COMMIT, WORKER, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.RETURN_SLOT_BEFORE_COMMIT, API, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.RETURN_SLOT_AFTER_COMMIT, API, faulty.a_faulty_allocation_is_replaced),
+    Scenario(ControlPoint.ISSUE_DISCOVERY_BEFORE_COMMIT, WORKER, faulty.a_node_is_discovered),
+    Scenario(ControlPoint.ISSUE_DISCOVERY_AFTER_COMMIT, WORKER, faulty.a_node_is_discovered),
+    Scenario(ControlPoint.TAKE_DISCOVERY_BEFORE_COMMIT, WORKER, faulty.a_node_is_discovered),
+    Scenario(ControlPoint.TAKE_DISCOVERY_AFTER_COMMIT, WORKER, faulty.a_node_is_discovered),
     # The agent, its journal and the node. The first task provisions, the second releases.
     Scenario(AgentPoint.TASK_BEFORE_ACCEPTED, FIRST_AGENT, plays.one_life),
     Scenario(AgentPoint.TASK_AFTER_ACCEPTED, FIRST_AGENT, plays.one_life),
