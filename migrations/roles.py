@@ -17,3 +17,7 @@ class Role(StrEnum):
     RELAY = "berth_relay"
     OPERATOR = "berth_operator"
     READ_ONLY = "berth_read_only"
+
+
+BACKUP_ROLE = "berth_backup"
+"""Of `berth backup`: LOGIN and REPLICATION, no right on any database. Its backups contain everything, so it is none of `Role`."""

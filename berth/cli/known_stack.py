@@ -12,6 +12,7 @@ SECRETS_DIRECTORY = "secrets"
 ADMIN_KEY_FILE = "admin-key"
 DATABASE_URL_FILE = "database-url"
 NATS_URL_FILE = "nats-url"
+BACKUP_URL_FILE = "backup-database-url"
 
 
 class StackProblem(Exception):
@@ -27,6 +28,7 @@ class KnownStack:
     database_url: str | None
     nats_url: str | None
     temporal_address: str | None
+    backup_database_url: str | None = None
 
 
 def read_stack(state_directory: Path) -> KnownStack:
@@ -40,6 +42,7 @@ def read_stack(state_directory: Path) -> KnownStack:
         database_url=read_secret(secrets / DATABASE_URL_FILE),
         nats_url=read_secret(secrets / NATS_URL_FILE),
         temporal_address=endpoints.get("temporal_address"),
+        backup_database_url=read_secret(secrets / BACKUP_URL_FILE),
     )
 
 

@@ -35,9 +35,30 @@ class Settings(TemporalSettings):
     four_eyes: bool = Field(
         False, description="whether the API requires a second operator (its setting of this name), for `berth doctor`"
     )
-    backup_marker: Path | None = Field(
-        None, description="file that the backup job touches after each complete backup, for `berth doctor`"
+    backup_dir: Path | None = Field(
+        None, description="directory of `berth backup`; `berth up` streams into it, `berth doctor` reports on it"
     )
+    backup_database_url: DatabaseUrl | None = Field(
+        None, description="PostgreSQL as the role berth_backup, postgresql://; default: the local stack's"
+    )
+    backup_slot: str = Field(
+        "berth_backup", pattern=r"^[a-z0-9_]{1,63}$", description="replication slot of `berth backup stream`"
+    )
+    backup_keep_count: int = Field(7, ge=1, le=10_000, description="so many of the newest base backups are kept")
+    backup_keep_days: int = Field(14, ge=0, le=36_500, description="older ones are kept for so many days")
+    backup_scratch_dir: Path | None = Field(
+        None, description="where `berth backup verify` restores to; default: scratch in the backup directory"
+    )
+    backup_programs_dir: Path | None = Field(
+        None, description="directory of PostgreSQL's programs; default: those of the wheel, else on PATH"
+    )
+    backup_secrets_dir: Path | None = Field(
+        None, description="directory of the key files that are escrowed; default: the local stack's"
+    )
+    metrics_host: str = Field(
+        "127.0.0.1", description="address of the metrics and health listener of `berth backup stream`"
+    )
+    metrics_port: int | None = Field(None, ge=0, le=65_535, description="its port; default: no such listener")
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     operation_retention_seconds: float = Field(
         86_400.0, gt=0, description="how long an operation's answer is kept (W): what `berth verify` judges by"

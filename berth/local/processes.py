@@ -44,6 +44,8 @@ class Endpoints:
     worker_nats_url: str = ""
     """NATS as the worker's user; empty: as in `nats_url`."""
     trust_domain: str = "berth.local"
+    backup_database_url: str = ""
+    """PostgreSQL as the role of `berth backup`; empty for an outside server, whose role for it is not known."""
     console_port: int = 0
     """Where agents connect for consoles; 0: the stack serves none."""
 
@@ -183,6 +185,16 @@ def webhooks_plan(endpoints: Endpoints, authority: Authority, metrics_port: int)
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("webhooks", "worker", metrics_port, environment, ("--webhooks",))
+
+
+def backup_stream_plan(endpoints: Endpoints, directory: Path, metrics_port: int) -> ProcessPlan:
+    """The process that streams WAL into a backup directory."""
+    environment = {
+        "BERTH_BACKUP_DATABASE_URL": endpoints.backup_database_url,
+        "BERTH_BACKUP_DIR": str(directory.absolute()),
+        "BERTH_METRICS_PORT": str(metrics_port),
+    }
+    return ProcessPlan("backup", "berth.cli", metrics_port, environment, ("backup", "stream"), str(directory))
 
 
 def agent_plan(

@@ -9,7 +9,7 @@ from berth.cli.known_stack import read_secret
 from berth.local.nats_users import NATS_USERS, NatsUsers
 from berth.local.servers import new_password
 from berth.local.state import write_whole
-from migrations.roles import Role
+from migrations.roles import BACKUP_ROLE, Role
 
 POSTGRES_PASSWORD = "postgres-password"
 
@@ -38,6 +38,11 @@ def nats_users(secrets_directory: Path) -> NatsUsers:
 def postgres_password(secrets_directory: Path) -> str:
     """The local PostgreSQL's superuser password."""
     return secret_once(secrets_directory / POSTGRES_PASSWORD, new_password)
+
+
+def backup_password(secrets_directory: Path) -> str:
+    """The password of the role of `berth backup` on the local PostgreSQL."""
+    return secret_once(secrets_directory / f"postgres-{BACKUP_ROLE}-password", new_password)
 
 
 def role_passwords(secrets_directory: Path) -> dict[Role, str]:

@@ -175,6 +175,20 @@ class LocalPostgres(LocalServer):
             role: f"postgresql://{role}:{password}@127.0.0.1:{self.port}/berth" for role, password in passwords.items()
         }
 
+    def make_backup_role(self, password: str) -> str:
+        """Make the role of `berth backup`, or give it this password anew; return its connection URL."""
+        import psycopg
+        from psycopg import sql
+
+        from migrations.roles import BACKUP_ROLE
+
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            name = sql.Identifier(BACKUP_ROLE)
+            if connection.execute("select from pg_roles where rolname = %s", (BACKUP_ROLE,)).fetchone() is None:
+                connection.execute(sql.SQL("create role {} login replication").format(name))
+            connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+        return f"postgresql://{BACKUP_ROLE}:{password}@127.0.0.1:{self.port}/postgres"
+
     @staticmethod
     def program(name: str) -> str:
         """Path of one of PostgreSQL's programs (`postgres`, `initdb`, `pgbench`, ...) in the wheel."""
@@ -188,7 +202,8 @@ class LocalPostgres(LocalServer):
         options = {
             "listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": "",
             "max_connections": "200", "shared_buffers": "256MB", "max_wal_size": "4GB",
-            "autovacuum_naptime": "5s", "log_min_messages": "warning", "transaction_timeout": "0", **self.settings,
+            "autovacuum_naptime": "5s", "log_min_messages": "warning", "transaction_timeout": "0",
+            "max_slot_wal_keep_size": "4GB", **self.settings,
         }  # fmt: skip
         arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
         self.process = self._spawn([self.program("postgres"), "-D", str(self.directory), *arguments], user)
@@ -286,6 +301,11 @@ def _postgres_user(directory: Path, installation: Path) -> str | None:
             if not mode & stat.S_IXOTH:
                 folder.chmod(mode | stat.S_IXOTH)
     return POSTGRES_SYSTEM_USER
+
+
+def system_user(directory: Path, program: Path) -> str | None:
+    """The system user to run a program of PostgreSQL as on `directory`, which is made over to it; None: this process's own."""
+    return _postgres_user(directory, program.parent.parent)
 
 
 class LocalNats(LocalServer):

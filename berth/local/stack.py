@@ -21,7 +21,14 @@ from typing import Literal, Self
 
 import migrations
 from berth.cli.deployment.admin_key import admin_key_works, create_admin_key
-from berth.cli.known_stack import ADMIN_KEY_FILE, DATABASE_URL_FILE, ENDPOINTS_FILE, NATS_URL_FILE, read_secret
+from berth.cli.known_stack import (
+    ADMIN_KEY_FILE,
+    BACKUP_URL_FILE,
+    DATABASE_URL_FILE,
+    ENDPOINTS_FILE,
+    NATS_URL_FILE,
+    read_secret,
+)
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
@@ -32,6 +39,7 @@ from berth.local.processes import (
     Endpoints,
     ProcessPlan,
     agent_plan,
+    backup_stream_plan,
     issuer_plan,
     orchestrator_plan,
     relay_plan,
@@ -73,6 +81,8 @@ class StackOptions:
     """More variables for a process of ours, by the process's name."""
     guests: Guests | None = None
     """Real guests, on the two nodes of `plan_guest_fleet` instead of `agents` pretended ones."""
+    backup_directory: Path | None = None
+    """Stream WAL of the stack's PostgreSQL into it; None: no backup."""
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     """How often what dies is started again."""
 
@@ -152,6 +162,8 @@ class Stack:
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
             self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
             database_urls = postgres.make_roles(secret_files.role_passwords(self.state.secrets))
+            backup_url = postgres.make_backup_role(secret_files.backup_password(self.state.secrets))
+            secret_files.write_secret(self.state.secrets / BACKUP_URL_FILE, backup_url + "\n")
         if options.nats_url is None:
             users = secret_files.nats_users(self.state.secrets)
             nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"), users)
@@ -168,6 +180,7 @@ class Stack:
         return Endpoints(
             database_url=options.database_url or postgres.url(),
             database_urls={} if options.database_url else database_urls,
+            backup_database_url="" if options.database_url else backup_url,
             nats_url=options.nats_url or nats.url_of("operator"),
             relay_nats_url=options.nats_url or nats.url_of("relay"),
             worker_nats_url=options.nats_url or nats.url_of("worker"),
@@ -187,7 +200,11 @@ class Stack:
 
     def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
         metrics = self._ports.of
+        backups = []
+        if self.options.backup_directory is not None and endpoints.backup_database_url:
+            backups.append(backup_stream_plan(endpoints, self.options.backup_directory, metrics("backup-metrics")))
         return [
+            *backups,
             orchestrator_plan("public", endpoints, authority, metrics("api-metrics")),
             orchestrator_plan("node", endpoints, authority, metrics("node-api-metrics")),
             issuer_plan(endpoints, authority, metrics("issuer-metrics")),

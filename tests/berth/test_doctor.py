@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -174,17 +173,6 @@ def test_a_temporal_elsewhere_that_is_reached_without_tls() -> None:
     found = next(address_findings(CliSettings(temporal_tls=False), {"temporal": "temporal.invalid:1"}))
     assert (found.subject, found.verdict) == ("temporal transport", "warning")
     assert "remove BERTH_TEMPORAL_TLS=false" in found.detail
-
-
-def test_the_age_of_the_backup(tmp_path: Path) -> None:
-    marker = tmp_path / "backup"
-    assert examined(BERTH_BACKUP_MARKER=str(marker))["backup"][0] == "bad"
-    marker.touch()
-    assert examined(BERTH_BACKUP_MARKER=str(marker))["backup"][0] == "ok"
-    old = time.time() - 25 * 3600
-    os.utime(marker, (old, old))
-    verdict, detail = examined(BERTH_BACKUP_MARKER=str(marker))["backup"]
-    assert (verdict, detail) == ("bad", "the last one was made 25.0 h ago, at most 24 h are good")
 
 
 def test_billing_that_is_behind(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from berth.cli.deployment.archive import crash_points as archive_points
+from berth.cli.deployment.backup import crash_points as backup_points
 from berth.process import crash_points
 from node_agent import crash_points as agent_points
 from orchestrator import crash_points as control_points
@@ -24,7 +25,8 @@ ENUMS: dict[type[StrEnum], tuple[str, ...]] = {
     control_points.CrashPoint: ("orchestrator", "worker"),
     relay_points.CrashPoint: ("outbox_relay",),
     agent_points.CrashPoint: ("node_agent",),
-    archive_points.CrashPoint: ("berth",),
+    archive_points.CrashPoint: ("berth/cli/deployment/archive",),
+    backup_points.CrashPoint: ("berth/cli/deployment/backup",),
 }
 LABELS = [point for enum in ENUMS for point in enum]
 DOORS = {"run_once", "transact"}
@@ -98,8 +100,9 @@ def test_every_command_that_opens_a_transaction_itself_has_its_pair() -> None:
 
 
 def test_every_point_has_a_scenario() -> None:
-    # tests/archive/test_crashes.py kills the command of the archive at each of its points.
-    held = {scenario.point for scenario in SCENARIOS} | {str(point) for point in archive_points.CrashPoint}
+    # tests/archive/test_crashes.py kills the command of the archive at each of its points, tests/backup that of backups.
+    held: set[str] = {scenario.point for scenario in SCENARIOS}
+    held |= {str(point) for points in (archive_points, backup_points) for point in points.CrashPoint}
     # tests/audit_stream/test_crashes.py kills the audit streamer; tests/approvals/test_crashes.py an API with four eyes and
     # the sweeper of requests.
     elsewhere = ("audit_stream.", "request_approval.", "approve_request.", "expire_approval.")

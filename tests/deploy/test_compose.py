@@ -322,7 +322,8 @@ def test_what_postgresql_writes_is_a_volume_or_memory() -> None:
     service = services()["postgres"]
     paths = {entry.split(":")[0] for entry in service["tmpfs"]}
     assert paths == {"/run/tls", "/run/postgresql", "/tmp"}
-    assert service["volumes"] == ["postgres-data:/var/lib/postgresql"]
+    written = [entry for entry in service["volumes"] if not entry.endswith(":ro")]
+    assert written == ["postgres-data:/var/lib/postgresql"]
 
 
 @pytest.mark.parametrize("name", services())

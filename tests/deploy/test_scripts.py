@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 import migrations
+from berth.cli.deployment.backup.replication import ask
 from berth.local.nats_users import ROLES_FILE
 from berth.local.servers import LocalPostgres, LocalServer, answers, free_port, wait_until, wheel_program
 from berth.process.nats_connections import nats_options
@@ -90,7 +91,7 @@ def test_making_secrets_again_changes_nothing_and_adds_what_is_missing(tmp_path:
         "node_listener_certificate.pem", "node_listener_key.pem",
     }  # fmt: skip
     assert len(again.stdout.splitlines()) == 2
-    assert len({after[name] for name in after if name.endswith("_password")}) == 9 + len(Role)
+    assert len({after[name] for name in after if name.endswith("_password")}) == 10 + len(Role)
 
 
 def test_the_listener_certificate_serves_tls_for_its_names(secrets: Path) -> None:
@@ -184,6 +185,10 @@ def test_the_roles_own_what_they_need_and_the_schema_fits_them(
                 assert connection.execute("select current_user").fetchone() == (role,)
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute("drop table nodes")
+        address = (here / "backup_database_url").read_text().strip()
+        assert ask(address.replace("@postgres:5432/", f"@127.0.0.1:{postgres_server.port}/")).flushed > 0
+        with pytest.raises(psycopg.OperationalError, match="permission denied"):
+            psycopg.connect(address.replace("@postgres:5432/", f"@127.0.0.1:{postgres_server.port}/"))
         password = (here / "temporal_database_password").read_text().strip()
         temporal = f"postgresql://temporal:{password}@127.0.0.1:{postgres_server.port}/postgres"
         with psycopg.connect(temporal, autocommit=True) as connection:
@@ -196,6 +201,7 @@ def test_the_roles_own_what_they_need_and_the_schema_fits_them(
                 connection.execute(f"drop database if exists {name} with (force)")
             connection.execute("drop role if exists berth")
             connection.execute("drop role if exists temporal")
+            connection.execute("drop role if exists berth_backup")
             for role in Role:
                 connection.execute(f"alter role {role} password '{postgres_server.password}'".encode())
             connection.execute("alter database berth_of_the_fixture rename to berth")

@@ -157,9 +157,11 @@ def test_every_page_lies_in_the_folder_of_its_kind() -> None:
         "explanation/decisions",
         "how-to/access",
         "how-to/allocations",
+        "how-to/backup",
         "how-to/drivers",
         "how-to/fleet",
         "reference/access",
+        "reference/backup",
         "reference/fleet",
     }
 

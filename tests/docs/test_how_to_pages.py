@@ -26,6 +26,7 @@ SCRIPTS = [
     ["how-to/read-metrics-and-alerts.md"],
     ["how-to/rotate-secrets.md"],
     ["how-to/upgrade.md"],
+    ["how-to/backup/back-up-and-verify.md"],
 ]
 
 
@@ -33,7 +34,7 @@ def test_every_page_with_marked_commands_is_executed() -> None:
     marked = {
         str(page.relative_to(DOCS))
         for kind in ("tutorials", "how-to")
-        for page in (DOCS / kind).glob("*.md")
+        for page in (DOCS / kind).rglob("*.md")
         if blocks(page)
     }
     assert marked == {page for script in SCRIPTS for page in script}

@@ -162,14 +162,6 @@ MUTANTS: list[Mutant] = [
         (f"{PROTECTION}::test_an_api_that_is_reached_over_http_is_reported",),
     ),
     Mutant(
-        "a backup is never too old",
-        "audit",
-        "berth/cli/deployment/security_findings.py",
-        "late = age_seconds > BACKUP_SECONDS_MAX",
-        "late = False",
-        (f"{PROTECTION}::test_the_age_of_the_backup",),
-    ),
-    Mutant(
         "an operators' webhook outlives the expiry of its key",
         "webhooks",
         "orchestrator/webhooks/store/dispatch.py",

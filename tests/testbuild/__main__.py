@@ -19,11 +19,11 @@ from tests.testbuild.killing import kill_at, written_in
 from tests.testbuild.planted_bugs import PLANTED_BUGS
 
 CRASH_POINTS = {
-    "orchestrator": "orchestrator.crash_points",
-    "worker": "orchestrator.crash_points",
-    "outbox_relay": "outbox_relay.crash_points",
-    "node_agent": "node_agent.crash_points",
-    "berth.cli": "berth.cli.deployment.archive.crash_points",
+    "orchestrator": ("orchestrator.crash_points",),
+    "worker": ("orchestrator.crash_points",),
+    "outbox_relay": ("outbox_relay.crash_points",),
+    "node_agent": ("node_agent.crash_points",),
+    "berth.cli": ("berth.cli.deployment.archive.crash_points", "berth.cli.deployment.backup.crash_points"),
 }
 
 
@@ -33,9 +33,8 @@ class Unknown(Exception):
 
 def arm(module: str, wanted: str) -> None:
     """Install the kill at `wanted`, `<label>:<n>`. Raises `Unknown`."""
-    points = importlib.import_module(CRASH_POINTS[module])
     label, _, number = wanted.rpartition(":")
-    known = [str(point) for point in points.CrashPoint]
+    known = [str(point) for name in CRASH_POINTS[module] for point in importlib.import_module(name).CrashPoint]
     if label not in known:
         raise Unknown(f"{module} has no crash point {label or wanted!r}; it has {', '.join(known)}")
     if not number.isdecimal() or int(number) < 1:

@@ -108,7 +108,7 @@ def up(
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,
         nats_url=settings.nats_url, temporal_address=settings.temporal_address, trust_domain=settings.trust_domain,
-        restarts=RestartPolicy(deaths_max=deaths_max),
+        restarts=RestartPolicy(deaths_max=deaths_max), backup_directory=settings.backup_dir,
         environment={} if settings.temporal_address is None else {"worker": variables_of(settings)},
     )  # fmt: skip
     died = None

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import httpx
 
+from berth.cli.deployment.backup.commands import secrets_directory
+from berth.cli.deployment.backup.findings import backup_findings
 from berth.cli.deployment.database_findings import database_findings
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.security_findings import address_findings
@@ -46,6 +48,7 @@ def examine(session: Session) -> Iterator[Finding]:
     yield from _api(api_url)
     addresses = {"api": api_url, "postgres": url, "nats": nats_url, "temporal": temporal}
     yield from address_findings(session.settings, addresses)
+    yield from backup_findings(session.settings.backup_dir, secrets_directory(session, None))
     yield from _certificates(session.state_dir)
 
 

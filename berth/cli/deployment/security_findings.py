@@ -1,10 +1,8 @@
-"""Findings of `berth doctor` about how the deployment is protected: passwords, TLS, roles, drivers, quotas, backups."""
+"""Findings of `berth doctor` about how the deployment is protected: passwords, TLS, roles, drivers, quotas."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from berth.cli.deployment.findings import Finding
@@ -19,7 +17,6 @@ DEFAULT_PASSWORDS = frozenset(
 """Passwords of examples and of images, and names that are tried first."""
 VERIFIED_MODES = frozenset({"verify-ca", "verify-full"})
 ISOLATING_NOTHING = "sandbox or noop"
-BACKUP_SECONDS_MAX = 86_400
 NAMED_MAX = 10
 
 
@@ -33,7 +30,6 @@ def address_findings(settings: Settings, addresses: dict[str, str | None]) -> It
         parts = urlsplit(address)
         yield from _password(name, parts)
         yield _transport(name, parts)
-    yield _backup(settings.backup_marker)
 
 
 def _password(name: str, parts: SplitResult) -> Iterator[Finding]:
@@ -74,19 +70,6 @@ def _is_verified(parts: SplitResult) -> bool:
     if parts.scheme in DATABASE_SCHEMES:
         return parse_qs(parts.query).get("sslmode", ["prefer"])[-1] in VERIFIED_MODES
     return parts.scheme in ("https", "tls", "wss")
-
-
-def _backup(marker: Path | None) -> Finding:
-    advice = "let the backup job touch a file, and name it in BERTH_BACKUP_MARKER"
-    if marker is None:
-        return Finding("backup", "warning", f"when it was last made is not known; {advice}")
-    try:
-        age_seconds = time.time() - marker.stat().st_mtime
-    except OSError as error:
-        return Finding("backup", "bad", f"{marker} cannot be read: {error.strerror}")
-    hours = age_seconds / 3600
-    late = age_seconds > BACKUP_SECONDS_MAX
-    return Finding("backup", "bad" if late else "ok", f"the last one was made {hours:.1f} h ago, at most 24 h are good")
 
 
 def stored_findings(readings: SecurityReadings) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Tests of `berth backup` on real servers."""
