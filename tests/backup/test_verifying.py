@@ -177,6 +177,7 @@ def test_the_scratch_server_is_closed_to_everything(stage: Stage) -> None:
     with psycopg.connect(stage.server.url(), autocommit=True) as connection:
         connection.execute("alter system set archive_command = 'touch /tmp/archived-by-scratch'")
         connection.execute("alter system set listen_addresses = '*'")
+        connection.execute("alter system set work_mem = '7MB'")
     try:
         made = stage.back_up().backup
     finally:
@@ -188,10 +189,18 @@ def test_the_scratch_server_is_closed_to_everything(stage: Stage) -> None:
         )
         scratch.start(None)
         with psycopg.connect(scratch.wait_restored("berth", 60.0), autocommit=True) as connection:
-            names = ("archive_mode", "archive_command", "listen_addresses", "max_wal_senders", "primary_conninfo")
+            names = (
+                "archive_mode",
+                "archive_command",
+                "listen_addresses",
+                "max_wal_senders",
+                "primary_conninfo",
+                "work_mem",
+            )
             shown = {name: connection.execute(f"show {name}".encode()).fetchone() for name in names}
         assert shown["listen_addresses"] == shown["primary_conninfo"] == ("",)
         assert (shown["archive_mode"], shown["max_wal_senders"]) == (("off",), ("0",))
+        assert shown["work_mem"] == ("4MB",), "of the server, not of the original"
         assert shown["archive_command"] in (("(disabled)",), ("",))
         assert scratch.sockets.stat().st_mode & 0o777 == 0o700
     assert_nothing_left(stage)

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import continuity, tenant_filters
+from tests.mutants.barriers import backups, continuity, tenant_filters
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -53,6 +53,7 @@ from tests.mutants.mutant import Mutant
 MODULES = (
     allocations,
     archive,
+    backups,
     audit_stream,
     audited,
     reservations,

@@ -17,7 +17,7 @@ NOUNS = frozenset(
     {
         "allocations", "reservations", "placement", "nodes", "tasks", "catalogue", "tenants", "operations", "log",
         "keyvalue", "webhooks", "notifications", "billing", "audit", "worker", "relay", "agent", "client",
-        "verification", "edge", "database", "security", "archive", "maintenance", "wipes", "consoles",
+        "verification", "edge", "database", "security", "archive", "backup", "maintenance", "wipes", "consoles",
     }
 )  # fmt: skip
 
