@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_va
 from node_agent.wire.depth import depth
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.first_boot import FirstBoot
-from node_agent.wire.guests import GuestReport, RestartPolicy
+from node_agent.wire.guests import GuestReport, GuestSize, RestartPolicy
 from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
 from node_agent.wire.networks import NetworkOrder, SpanAnswer, SpanReport
 
@@ -74,6 +74,7 @@ class ProvisionParameters(Wire):
     # The default is left out: an agent of the version before refuses unknown parameters.
     restart_policy: RestartPolicy = Field(RestartPolicy.ALWAYS, exclude_if=lambda it: it is RestartPolicy.ALWAYS)
     network: NetworkOrder | None = Field(None, exclude_if=lambda it: it is None)
+    guest_size: GuestSize | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class ReleaseParameters(Wire):
@@ -159,6 +160,7 @@ class FailureCode(StrEnum):
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     HUGE_PAGES_SHORT = "huge_pages_short"
+    GUEST_SIZE_UNAVAILABLE = "guest_size_unavailable"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
     GUEST_MARKER_MISSING = "guest_marker_missing"

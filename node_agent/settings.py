@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from node_agent.drivers.libvirt.placement import parse_processors
 from node_agent.protocol import WAIT_SECONDS_MAX
 from node_agent.wire.networks import TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
+from node_agent.wire.processors import parse_processors
 
 
 def _processors(text: str) -> str:

@@ -9,9 +9,10 @@ from node_agent.checks.finding import Code, Finding
 from node_agent.checks.memory import Pool, check_huge_pages, read_pools
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.drivers.libvirt.host_slots import HostSlots, read_host_slots
-from node_agent.drivers.libvirt.placement import Pinning, parse_processors
+from node_agent.drivers.libvirt.placement import Pinning
 from node_agent.drivers.libvirt.placing import PlacementSettings, pinning_of
 from node_agent.settings import Settings
+from node_agent.wire.processors import parse_processors
 
 MOUNTS = "proc/mounts"
 _PROCESSORS, _NODE_MEMORY, _PAGES = "processors", "numa memory", "huge pages"

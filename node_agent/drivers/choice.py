@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from node_agent.drivers.contract import Driver
 from node_agent.drivers.images import ImageBounds
-from node_agent.drivers.libvirt.placement import parse_processors
 from node_agent.drivers.libvirt.placing import PlacementSettings
 from node_agent.drivers.noop import NoopDriver
 from node_agent.drivers.sandbox.driver import SandboxDriver
 from node_agent.drivers.sandbox.provisioning import SandboxLimits
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
+from node_agent.wire.processors import parse_processors
 
 if TYPE_CHECKING:
     from node_agent.drivers.libvirt.network.rules import Uplink
@@ -86,8 +86,6 @@ def _libvirt(settings: Settings) -> Driver:
         readiness_seconds=settings.agent_readiness_seconds,
         images=_image_bounds(settings),
         lease_seconds=settings.agent_lease_seconds,
-        memory_bytes=settings.guest_memory_bytes,
-        processors=settings.guest_processors,
         disk_bytes=settings.guest_disk_bytes,
         user_id_first=settings.guest_user_id_first,
         placement=placement_settings(settings),

@@ -21,6 +21,8 @@ class Code(StrEnum):
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     HUGE_PAGES_SHORT = "huge_pages_short"
+    GUEST_SIZE_UNAVAILABLE = "guest_size_unavailable"
+    GUEST_SIZE_UNSUPPORTED = "guest_size_unsupported"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
     GUEST_MARKER_MISSING = "guest_marker_missing"
@@ -121,6 +123,21 @@ _ALL = (
         "Reserve more huge pages on the node, at its next boot if memory is fragmented; the detail says where and how many.",
         _FAILED,
         switch="huge_pages",
+    ),
+    Failure(
+        Code.GUEST_SIZE_UNAVAILABLE,
+        "The SKU states more vCPUs or memory than the node has for the slots, or memory that its huge pages do not divide.",
+        Acts.OPERATOR,
+        "Give slots a larger share on the node, or take the node out of the pool of the SKU; the detail says what is too small.",
+        _FAILED,
+        switch="guest_size",
+    ),
+    Failure(
+        Code.GUEST_SIZE_UNSUPPORTED,
+        "The SKU states the size of its guests, and the node's agent is of a version that does not know sizes.",
+        Acts.OPERATOR,
+        "Upgrade the node's agent; cordon the node until then.",
+        _FAILED,
     ),
     Failure(
         Code.GUEST_DEFINITION_FAILED,

@@ -27,7 +27,8 @@ class Patient(LibvirtHarness):
     def driver(self, settings: Settings) -> Driver:
         driver = super().driver(settings)
         node: Any = driver._node  # type: ignore[attr-defined]
-        node.limits = replace(node.limits, readiness_seconds=self.readiness_seconds, memory_bytes=256 << 20)
+        node.limits = replace(node.limits, readiness_seconds=self.readiness_seconds)
+        node.placing.settings = replace(node.placing.settings, memory_bytes=256 << 20)
         return driver
 
 

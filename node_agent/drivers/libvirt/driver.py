@@ -45,7 +45,7 @@ from node_agent.drivers.libvirt.placing import Placing
 from node_agent.drivers.libvirt.provisioning import Boot, Provisioning
 from node_agent.drivers.libvirt.records import GuestDirectory
 from node_agent.drivers.libvirt.release import GuestRemoval
-from node_agent.drivers.libvirt.starting import GpuSettings, look_at_host
+from node_agent.drivers.libvirt.starting import GpuSettings, look_at_host, require_size
 from node_agent.drivers.libvirt.verbs import Restart, rebuild_phases
 from node_agent.drivers.libvirt.vfio.taken import TakenDevices
 from node_agent.drivers.performing import Unheard, perform
@@ -164,11 +164,15 @@ class LibvirtDriver:
         return True
 
     def provision(self, order: ProvisionOrder) -> Plan[ProvisionResult]:
-        """Lease, image, disk, seed, boot, ready message, SSH. Raises DriverFailure for a network that this agent has not."""
+        """Lease, image, disk, seed, boot, ready message, SSH.
+
+        Raises DriverFailure for a network that this agent has not, and for a size that the slots do not give.
+        """
         if order.parameters.network is not None and self._node.networks is None:
             raise DriverFailure(
                 FailureCode.TASK_REFUSED, "the task names a tenant network; set BERTH_LIBVIRT_NETWORK=bridge"
             )
+        require_size(self._node, order.parameters.slots, order.parameters.guest_size)
         up = Provisioning(self._node, order)
         return Plan((up.lease(), *up.guest()), up.result, self._under_way.scope(order.allocation_id))
 
@@ -189,6 +193,7 @@ class LibvirtDriver:
             return Plan(restart.phases(order.verb), restart.result, scope)
         if order.parameters is None:
             raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
+        require_size(self._node, order.parameters.slots, order.parameters.guest_size)
         up = Provisioning(self._node, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
         return Plan(
             rebuild_phases(removal, up),

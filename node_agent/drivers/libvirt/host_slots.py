@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from node_agent.discovery.pci import gpus, pci_devices
 from node_agent.discovery.processors import core_of_processors, numa_nodes, processors
 from node_agent.discovery.reading import Gaps, Tree
-from node_agent.drivers.libvirt.placement import Core, parse_processors, spread
+from node_agent.drivers.libvirt.placement import Core, spread
 from node_agent.durable_files import write_durably
 from node_agent.wire.fields import Closed
 from node_agent.wire.layout import layout_of
+from node_agent.wire.processors import parse_processors
 from node_agent.wire.topology import Topology
 
 log = structlog.get_logger("node_agent.libvirt")

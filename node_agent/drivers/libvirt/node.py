@@ -33,8 +33,6 @@ class LibvirtLimits:
     readiness_seconds: float
     images: ImageBounds
     lease_seconds: float
-    memory_bytes: int
-    processors: int
     disk_bytes: int
     user_id_first: int
     placement: PlacementSettings

@@ -14,6 +14,8 @@ from node_agent.drivers.libvirt.host_slots import HostSlots, SlotGpus, read_host
 from node_agent.drivers.libvirt.huge_pages import require_pages
 from node_agent.drivers.libvirt.placement import Pinning, conflict, pin, why_unbound
 from node_agent.drivers.libvirt.records import GuestRecord
+from node_agent.drivers.libvirt.sizing import SlotShare, fit, size_of
+from node_agent.wire.guests import GuestSize
 
 log = structlog.get_logger("node_agent.libvirt")
 
@@ -28,6 +30,11 @@ class PlacementSettings:
     reserved: tuple[int, ...] | None = None
     huge_page_kib: int = 0
     root: Path = Path("/")
+
+    @property
+    def share(self) -> SlotShare:
+        """What a guest may have for each of its slots."""
+        return SlotShare(self.processors, self.memory_bytes, self.huge_page_kib)
 
 
 @dataclass
@@ -46,12 +53,21 @@ class Placing:
         if self.pinning.why_unbound:
             log.warning("guests_memory_not_bound", why=self.pinning.why_unbound)
 
-    def place(self, slots: list[int], others: Iterable[GuestRecord]) -> dict[str, Any]:
-        """The members of a new guest's record that say where it runs. `others`: the guests that are there.
-
-        Raises OSError if one of them has a processor of these slots.
-        """
+    def sized(self, slots: list[int], stated: GuestSize | None) -> dict[str, Any]:
+        """The members of a new guest's record that say how large it is, and where. Raises SizeUnavailable."""
+        size = size_of(stated, len(slots), self.settings.share)
         placement = self.pinning.place(slots, self.settings.memory_bytes)
+        if placement is not None:
+            placement = fit(placement, size, self.settings.share.memory_step_bytes)
+        return {"processors": size.processors, "memory_bytes": size.memory_bytes, "placement": placement}
+
+    def place(self, slots: list[int], others: Iterable[GuestRecord], stated: GuestSize | None = None) -> dict[str, Any]:
+        """The members of a new guest's record that say where it runs, and how large it is. `others`: the guests that are there.
+
+        Raises SizeUnavailable, and OSError if one of them has a processor of these slots.
+        """
+        sized = self.sized(slots, stated)
+        placement = sized["placement"]
         if placement is None and self.pinning.blocks is not None:
             log.warning("guest_not_pinned", slots=slots, slots_with_processors=len(self.pinning.blocks))
         if placement is not None:
@@ -60,7 +76,7 @@ class Placing:
                 raise OSError(f"{why}; release that allocation, or set back what was changed")
         shared = list(self.pinning.shared) if placement is None else []
         return {
-            "placement": placement, "shared_processors": shared, "huge_page_kib": self.settings.huge_page_kib,
+            **sized, "shared_processors": shared, "huge_page_kib": self.settings.huge_page_kib,
         }  # fmt: skip
 
     def require_memory(self, record: GuestRecord) -> None:

@@ -310,17 +310,16 @@ class Provisioning:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, str(error)) from error
 
     def _new_record(self) -> GuestRecord:
-        order, limits, image = self._order, self._node.limits, self._order.parameters.image
+        order, image = self._order, self._order.parameters.image
         slots = order.parameters.slots
         port, check_port = self._ports(image)
         return GuestRecord(
             allocation_id=order.allocation_id, fence=order.fence, slots=slots, state="provisioning",
             port=port, image_sha256=order.parameters.image.sha256, image_format="qcow2",
-            memory_bytes=limits.memory_bytes * len(slots), processors=limits.processors * len(slots),
             disk_bytes=self._disk_bytes(), restart_policy=order.parameters.restart_policy,
             login_user=image.login_user, firmware=image.firmware, cloud_init=image.cloud_init, readiness=image.readiness,
             readiness_port=image.readiness_port, check_port=check_port, network=order.parameters.network,
-            **given(self._node, slots),
+            **given(self._node, slots, order.parameters.guest_size),
             network_mtu=self._node.network_mtu if order.parameters.network is not None else None,
         )  # fmt: skip
 

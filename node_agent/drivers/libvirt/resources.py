@@ -5,8 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from node_agent.drivers.libvirt.placement import GuestPlacement, listed_processors
+from node_agent.drivers.libvirt.placement import GuestPlacement
 from node_agent.drivers.libvirt.records import GuestRecord
+from node_agent.wire.processors import listed_processors
 
 
 def add_processors(domain: ET.Element, record: GuestRecord) -> None:

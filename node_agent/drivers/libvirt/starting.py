@@ -13,10 +13,12 @@ from node_agent.drivers.contract import DriverFailure
 from node_agent.drivers.leases import listed
 from node_agent.drivers.libvirt.host_slots import remembered_gpus
 from node_agent.drivers.libvirt.huge_pages import HugePagesShort
+from node_agent.drivers.libvirt.sizing import SizeUnavailable
 from node_agent.drivers.libvirt.vfio.judging import HOST_DRIVERS, Lack, Objection, VfioNotReady
 from node_agent.drivers.libvirt.vfio.passing import PassedGpus
 from node_agent.problems import CannotStart
 from node_agent.protocol import FailureCode
+from node_agent.wire.guests import GuestSize
 
 if TYPE_CHECKING:
     from node_agent.drivers.libvirt.node import Node
@@ -66,14 +68,24 @@ def _require_same_gpus(addresses: Sequence[str], records: Iterable[GuestRecord],
             )
 
 
-def given(node: Node, slots: list[int]) -> dict[str, Any]:
+def require_size(node: Node, slots: list[int], size: GuestSize | None) -> None:
+    """Raise DriverFailure if these slots do not give a guest this size: before anything is written."""
+    try:
+        node.placing.sized(slots, size)
+    except SizeUnavailable as error:
+        raise DriverFailure(FailureCode.GUEST_SIZE_UNAVAILABLE, str(error)) from error
+
+
+def given(node: Node, slots: list[int], size: GuestSize | None) -> dict[str, Any]:
     """The members of a new guest's record that say what it gets of this host. Raises DriverFailure."""
     try:
         others = node.records()
-        placed = node.placing.place(slots, others)
+        placed = node.placing.place(slots, others, size)
         gpus = node.gpus.of_slots(slots) if node.gpus is not None else []
         _require_no_owner(gpus, others)
         return {**placed, "gpus": gpus}
+    except SizeUnavailable as error:
+        raise DriverFailure(FailureCode.GUEST_SIZE_UNAVAILABLE, str(error)) from error
     except VfioNotReady as error:
         raise DriverFailure(FailureCode.VFIO_HOST_NOT_READY, str(error)) from error
     except OSError as error:

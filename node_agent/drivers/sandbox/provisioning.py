@@ -138,6 +138,9 @@ class Provisioning:
         faults, limits = self._faults, self._node.limits
         await faults.slow("boot")
         faults.fail("vfio", FailureCode.VFIO_HOST_NOT_READY, "a device is not bound to vfio-pci")
+        faults.fail(
+            "guest_size", FailureCode.GUEST_SIZE_UNAVAILABLE, "the slots have fewer processors than the SKU states"
+        )
         faults.fail("huge_pages", FailureCode.HUGE_PAGES_SHORT, "the node has too few free huge pages")
         faults.fail("guest_definition", FailureCode.GUEST_DEFINITION_FAILED, "the guest could not be defined")
         try:

@@ -24,13 +24,12 @@ from node_agent.drivers.libvirt.placement import (
     Core,
     GuestPlacement,
     Pinning,
-    listed_processors,
-    parse_processors,
     pin,
     spread,
     why_unbound,
 )
 from node_agent.drivers.libvirt.placing import PlacementSettings, Placing
+from node_agent.wire.processors import listed_processors, parse_processors
 from tests.libvirt_driver.definitions import defined, guest
 from tests.libvirt_driver.placement import hosts
 from tests.libvirt_driver.placement.hosts import GIB, placed_changes

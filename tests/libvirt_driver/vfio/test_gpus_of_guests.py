@@ -51,7 +51,7 @@ def driver_in(directory: Path, root: Path) -> Any:
     from node_agent.drivers.libvirt.node import LibvirtLimits
 
     limits = LibvirtLimits(
-        "127.0.0.1", 20_000, 20_010, 1.0, ImageBounds(GIB, 4, GIB), 60.0, GIB, 1, GIB, 64_500,
+        "127.0.0.1", 20_000, 20_010, 1.0, ImageBounds(GIB, 4, GIB), 60.0, GIB, 64_500,
         PlacementSettings(1, GIB, root=root),
     )  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
@@ -91,9 +91,9 @@ def test_a_start_whose_slots_mean_other_gpus_than_a_guest_has_is_refused(kernel:
 def test_a_gpu_that_another_record_names_is_not_given(driver: Any) -> None:
     saved(driver, slots=[1], gpus=[GPUS[2]])
     with pytest.raises(DriverFailure, match="vfio_device_taken") as caught:
-        given(driver._node, [2])
+        given(driver._node, [2], None)
     assert caught.value.code is FailureCode.VFIO_HOST_NOT_READY
-    assert given(driver._node, [3])["gpus"] == [GPUS[3]]
+    assert given(driver._node, [3], None)["gpus"] == [GPUS[3]]
 
 
 def test_a_rebuild_that_could_not_have_its_gpus_ends_nothing(kernel: Kernel, driver: Any) -> None:
