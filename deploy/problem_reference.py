@@ -145,8 +145,11 @@ ADVICE: dict[str, tuple[str, str]] = {
     ),
     "image_in_use": (
         "orchestrator/catalogue/image_store.py",
-        "retire the image, end what `users` counts, then send a new key",
+        "retire it, end what `users` counts, then send a new key",
     ),
+    "guest_size_fixed": ("orchestrator/catalogue/store.py", "leave the size out, or make another SKU"),
+    "guest_size_misfit": ("orchestrator/catalogue/guest_size_store.py", "state less, or retire the SKU or the node"),
+    "guest_size_unsupported": ("orchestrator/catalogue/guest_size_store.py", "upgrade the node's agent"),
     "wipe_certificate_missing": (
         "orchestrator/wipes/refusals.py",
         "wait until the allocation is released; of one that is, ask the operator, whose record says how it was cleaned up",

@@ -102,6 +102,7 @@ from berth.client.hardware.faults import FaultReport, FaultReportsOpen, Replacem
 from berth.client.hardware.images import Image, ImageStatement, OfferedImage
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.hardware.pools import Pool
+from berth.client.hardware.sizes import GuestSizeFixed, GuestSizeMisfit, GuestSizeUnsupported
 from berth.client.health import (
     BurnIn,
     BurnInRequired,
@@ -233,6 +234,9 @@ __all__ = [
     "GpuResetUnsupported",
     "GpusInService",
     "GuestDevice",
+    "GuestSizeFixed",
+    "GuestSizeMisfit",
+    "GuestSizeUnsupported",
     "Hardware",
     "HardwareEntry",
     "HardwarePlace",

@@ -242,6 +242,8 @@ class Sku(Answer):
     price_micro_per_gpu_second: int = 0
     price_version: int = 1
     state: str = "active"
+    vcpus_per_gpu: int | None = None
+    memory_bytes_per_gpu: int | None = None
 
 
 class Region(Answer):

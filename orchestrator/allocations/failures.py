@@ -255,6 +255,8 @@ _ALL = (
     ),
 )
 
+CHANGES_NOTHING = frozenset({Code.TASK_REFUSED, Code.GUEST_SIZE_UNAVAILABLE, Code.GUEST_SIZE_UNSUPPORTED})
+"""Codes of a verb that failed before the guest was touched."""
 FAILURES: dict[Code, Failure] = {failure.code: failure for failure in _ALL}
 
 

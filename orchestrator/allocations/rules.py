@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrator.allocations.failures import CHANGES_NOTHING
 from orchestrator.allocations.refusals import FaultReportsOpen, ReplacementInProgress, VerbInProgress
 from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, ReplacementOutcome, Verb
 from orchestrator.allocations.subject import Subject
@@ -109,8 +110,8 @@ def is_ordered(subject: Subject, verb: Verb) -> bool:
 
 
 def state_after_failure(before: str, code: str) -> GuestState:
-    """The guest's state after a verb failed with `code`: a refused task has changed nothing."""
-    return GuestState(before) if code == "task_refused" else GuestState.UNKNOWN
+    """The guest's state after a verb failed with `code`: what was refused has changed nothing."""
+    return GuestState(before) if code in CHANGES_NOTHING else GuestState.UNKNOWN
 
 
 OPEN_REPORTS_MAX = 4

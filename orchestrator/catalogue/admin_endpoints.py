@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from orchestrator.catalogue import queries as catalogue
 from orchestrator.catalogue import store as offers
 from orchestrator.catalogue.commands import delete_image, put_image, put_region, put_sku
+from orchestrator.catalogue.rules import GuestSize
 from orchestrator.catalogue.schemas import Image, PutImage, PutRegion, PutSku, Region, Sku
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller
@@ -45,7 +46,7 @@ async def write_region(name: RegionPath, body: PutRegion, write: AdminWrite) -> 
 @router.put("/skus/{name}", response_model=Sku, responses=_made(Sku))
 @requires(tenant=NO_TENANT, operator=FINANCE)
 async def write_sku(name: NamePath, body: PutSku, write: AdminWrite) -> Response:
-    """Make or change what is sold. A changed price holds for what is created from now on."""
+    """Make or change what is sold. A changed price holds for what is created from now on; the size of guests never changes."""
     answer = await put_sku(
         write.context,
         write.operation(body),
@@ -57,6 +58,7 @@ async def write_sku(name: NamePath, body: PutSku, write: AdminWrite) -> Response
         default_image=body.default_image,
         price_micro_per_gpu_second=body.price_micro_per_gpu_second,
         state=body.state,
+        size=GuestSize(body.vcpus_per_gpu, body.memory_bytes_per_gpu),
     )
     write.parts.catalogue.forget()
     return answer_response(answer)

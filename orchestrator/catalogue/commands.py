@@ -9,6 +9,7 @@ from orchestrator.audit import store as audit
 from orchestrator.catalogue import image_store as images
 from orchestrator.catalogue import store as offers
 from orchestrator.catalogue.image_statement import ImageStatement
+from orchestrator.catalogue.rules import GuestSize
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
@@ -38,8 +39,13 @@ async def put_sku(
     default_image: str | None,
     price_micro_per_gpu_second: int | None,
     state: str | None,
+    size: GuestSize,
 ) -> Answer:
-    """200 with the SKU, or 201 when it was made. What runs keeps the price version it was created with."""
+    """200 with the SKU, or 201 when it was made. What runs keeps the price version it was created with.
+
+    Refusals: `ImageUnavailable`; `GuestSizeFixed` if the SKU has another size; `GuestSizeMisfit` and `GuestSizeUnsupported` if a
+    node that would serve it cannot give it.
+    """
 
     async def effect(tx: Transaction) -> Done:
         written, made = await offers.put_sku(
@@ -51,6 +57,7 @@ async def put_sku(
             default_image=default_image,
             price_micro_per_gpu_second=price_micro_per_gpu_second,
             state=state,
+            size=size,
         )
         await audit.record(tx, actor, "sku.put", f"skus/{name}", asdict(written), operation.request_id)
         return Done(201 if made else 200, asdict(written))

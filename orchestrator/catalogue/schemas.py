@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from node_agent.wire.fields import INTEGER_MAX
+from node_agent.wire.guests import MEMORY_STEP_BYTES
 from node_agent.wire.images import LOGIN_USER, LOGIN_USER_PATTERN, BootFirmware, ImageFormat, Readiness
 from orchestrator.catalogue import image_statement
 from orchestrator.catalogue.shapes import SLOTS_MAX, Shape
@@ -18,6 +19,7 @@ PRICE_MAX = 10**15  # a thousand million per GPU and second; exact in every JSON
 
 ShapeName = Annotated[Shape, Field(strict=False)]
 OfferState = Literal["active", "retired"]
+VCPUS_PER_GPU_MAX = 256
 GPUS_MAX = 4096  # more than any node has
 VERSION_PATTERN = r"^[0-9]{1,6}(\.[0-9]{1,6}){1,3}$"
 GpuCount = Annotated[int, Field(ge=1, le=GPUS_MAX), WHOLE]
@@ -30,7 +32,11 @@ class PutRegion(Request):
 
 
 class PutSku(Request):
-    """A SKU as operators write it. Price and state keep their value when left out."""
+    """A SKU as operators write it. Price and state keep their value when left out.
+
+    `vcpus_per_gpu`, `memory_bytes_per_gpu`: what a guest of a slice has for each GPU, fixed when the SKU is made; null: the
+    share that its node gives a slot.
+    """
 
     shape: ShapeName
     gpu_model: Printable
@@ -38,6 +44,16 @@ class PutSku(Request):
     default_image: Name | None = None
     price_micro_per_gpu_second: Annotated[int, Field(ge=0, le=PRICE_MAX), WHOLE] | None = None
     state: OfferState | None = None
+    vcpus_per_gpu: Annotated[int, Field(ge=1, le=VCPUS_PER_GPU_MAX), WHOLE] | None = None
+    memory_bytes_per_gpu: (
+        Annotated[int, Field(ge=64 * 2**20, le=2**46, multiple_of=MEMORY_STEP_BYTES), WHOLE] | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _size_is_of_slices(self) -> Self:
+        if self.shape is not Shape.GPU_SLICE and (self.vcpus_per_gpu or self.memory_bytes_per_gpu):
+            raise ValueError("a size of guests belongs to shape gpu_slice: bare metal has the whole machine")
+        return self
 
 
 class PutImageStatement(Request):
@@ -105,6 +121,8 @@ class Sku(BaseModel):
     price_micro_per_gpu_second: BigCount
     price_version: Count
     state: OfferState
+    vcpus_per_gpu: Count | None
+    memory_bytes_per_gpu: BigCount | None
 
 
 class ImageStatement(BaseModel):

@@ -8,7 +8,11 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import select
 
 from orchestrator.catalogue import tables
+from orchestrator.catalogue.guest_size_store import lock_sizes, require_nodes
 from orchestrator.catalogue.image_statement import ImageStatement, with_statement
+from orchestrator.catalogue.refusals import GuestSizeFixed
+from orchestrator.catalogue.rules import GuestSize
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import ImageUnavailable, NotFound
 
@@ -33,6 +37,8 @@ class Sku:
     price_micro_per_gpu_second: int
     price_version: int
     state: str
+    vcpus_per_gpu: int | None
+    memory_bytes_per_gpu: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,12 @@ insert into regions (name, display_name) values (:name, :display_name)
 on conflict (name) do update set display_name = excluded.display_name
 returning name, display_name, xmax = 0 as made
 """
-# Price and state keep their value when they are left out: a forgotten member must not give GPUs away.
+# Price and state keep their value when they are left out: a forgotten member must not give GPUs away. The size never changes.
 _PUT_SKU = """
-insert into skus as old (name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, state)
+insert into skus as old (name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, state, vcpus_per_gpu,
+                         memory_bytes_per_gpu)
 values (:name, :shape, :gpu_model, :allowed_counts, :default_image, coalesce(cast(:price as bigint), 0),
-        coalesce(cast(:state as text), 'active'))
+        coalesce(cast(:state as text), 'active'), cast(:vcpus as integer), cast(:memory_bytes as bigint))
 on conflict (name) do update set
     shape = excluded.shape, gpu_model = excluded.gpu_model, allowed_counts = excluded.allowed_counts,
     default_image = excluded.default_image,
@@ -67,8 +74,9 @@ on conflict (name) do update set
         + (coalesce(cast(:price as bigint), old.price_micro_per_gpu_second) <> old.price_micro_per_gpu_second)::integer,
     state = coalesce(cast(:state as text), old.state), row_version = old.row_version + 1
 returning name, shape, gpu_model, allowed_counts, default_image, price_micro_per_gpu_second, price_version, state,
-    xmax = 0 as made
+    vcpus_per_gpu, memory_bytes_per_gpu, xmax = 0 as made
 """
+_FIND_SKU = "select gpu_model, state, vcpus_per_gpu, memory_bytes_per_gpu from skus where name = :name"
 _KEEP_PRICE = """
 insert into sku_prices (sku, price_version, price_micro_per_gpu_second) values (:sku, :price_version, :price)
 on conflict do nothing
@@ -114,16 +122,20 @@ async def put_sku(
     default_image: str | None,
     price_micro_per_gpu_second: int | None,
     state: str | None,
+    size: GuestSize,
 ) -> tuple[Sku, bool]:
     """The SKU as written, and whether it was made. A changed price gets a new price version, which is kept for billing.
 
-    Raises `ImageUnavailable` if the default image does not exist.
+    Raises `ImageUnavailable` if the default image does not exist, `GuestSizeFixed`, `GuestSizeMisfit`, `GuestSizeUnsupported`.
     """
+    await lock_sizes(tx)
+    await _require_size(tx, name, shape, gpu_model, state, size)
     if default_image is not None:
         await _require_image(tx, default_image)
     values = {
         "name": name, "shape": shape, "gpu_model": gpu_model, "allowed_counts": sorted(set(allowed_counts)),
         "default_image": default_image, "price": price_micro_per_gpu_second, "state": state,
+        "vcpus": size.vcpus, "memory_bytes": size.memory_bytes,
     }  # fmt: skip
     row = (await tx.execute(_PUT_SKU, values)).one()
     members = dict(row._mapping)
@@ -174,6 +186,23 @@ async def require_region(reading: Reading, name: str) -> None:
     """Return if the region exists; raise `NotFound`."""
     if (await reading.execute("select from regions where name = :name", {"name": name})).first() is None:
         raise NotFound(f"there is no region {name!r}")
+
+
+async def _require_size(
+    tx: Transaction, name: str, shape: str, gpu_model: str, state: str | None, size: GuestSize
+) -> None:
+    """Return if the SKU may be put with this size, and its nodes can give it; those of a SKU in use gave it before."""
+    there = (await tx.execute(_FIND_SKU, {"name": name})).first()
+    if there is not None:
+        kept = GuestSize(there.vcpus_per_gpu, there.memory_bytes_per_gpu)
+        is_other = size.vcpus not in (None, kept.vcpus) or size.memory_bytes not in (None, kept.memory_bytes)
+        if is_other or (kept.is_stated and shape != Shape.GPU_SLICE):
+            raise GuestSizeFixed.of(name, kept)
+        size = kept
+    after = state or ("active" if there is None else there.state)
+    was_offered = there is not None and (there.state, there.gpu_model) == ("active", gpu_model)
+    if size.is_stated and after == "active" and not was_offered:
+        await require_nodes(tx, name, gpu_model, size)
 
 
 async def _require_image(reading: Reading, name: str) -> None:

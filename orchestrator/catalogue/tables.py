@@ -118,6 +118,22 @@ skus = Table(
     Column("state", Text, CheckConstraint("state in ('active', 'retired')"), nullable=False, server_default="active"),
     Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column(
+        "vcpus_per_gpu",
+        Integer,
+        CheckConstraint("vcpus_per_gpu between 1 and 256", name="sku_vcpus_are_bounded"),
+    ),
+    Column(
+        "memory_bytes_per_gpu",
+        BigInteger,
+        CheckConstraint(
+            "memory_bytes_per_gpu between 67108864 and 70368744177664 and memory_bytes_per_gpu % 1048576 = 0",
+            name="sku_memory_is_bounded",
+        ),
+    ),
+    CheckConstraint(
+        "shape = 'gpu_slice' or num_nonnulls(vcpus_per_gpu, memory_bytes_per_gpu) = 0", name="sku_size_is_of_slices"
+    ),
 )
 
 sku_prices = Table(

@@ -299,6 +299,8 @@ node_topologies = Table(
     Column("differences", JSONB, nullable=False, server_default="[]"),
     Column("drifted_slots", ARRAY(SmallInteger), nullable=False, server_default="{}"),
     Column("drifted_since", TIMESTAMPTZ),
+    Column("slot_processors", Integer),
+    Column("slot_memory_bytes", BigInteger),
     CheckConstraint("num_nulls(waits_for, waits_since, waits_until) in (0, 3)", name="topology_waits_for_node"),
     CheckConstraint("num_nulls(found, found_digest, found_at) in (0, 3)", name="topology_found_is_whole"),
     CheckConstraint(

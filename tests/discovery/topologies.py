@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from node_agent.protocol import FailureCode, Heartbeat
@@ -60,9 +61,11 @@ def discovery_task(url: str) -> dict[str, Any]:
     return row_of(url, "select * from node_tasks where type = 'slice.topology_discover'")
 
 
-async def beat(context: Context, node_id: uuid.UUID, run: uuid.UUID | None = None) -> None:
+async def beat(
+    context: Context, node_id: uuid.UUID, run: uuid.UUID | None = None, features: Sequence[str] = ()
+) -> None:
     """A heartbeat of the agent that was started as `run`."""
-    heartbeat = Heartbeat(agent_version="1", driver="noop", allocations=[], agent_run=run)
+    heartbeat = Heartbeat(agent_version="1", driver="noop", allocations=[], agent_run=run, features=list(features))
     await record_heartbeat(context, node_id, heartbeat, sandbox_allowed=True)
 
 
@@ -74,9 +77,11 @@ async def issue(context: Context) -> list[uuid.UUID]:
     return due
 
 
-async def discover(context: Context, url: str, node_id: uuid.UUID, found: Topology | FailureCode) -> Taken:
+async def discover(
+    context: Context, url: str, node_id: uuid.UUID, found: Topology | FailureCode, features: Sequence[str] = ()
+) -> Taken:
     """One discovery of a node that has just been started: issued, answered, taken in."""
-    await beat(context, node_id, uuid.uuid4())
+    await beat(context, node_id, uuid.uuid4(), features)
     assert await issue(context) == [node_id]
     task = discovery_task(url)
     answer = failed(task, found) if isinstance(found, FailureCode) else completed(task, result_of(found))

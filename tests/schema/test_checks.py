@@ -14,6 +14,7 @@ from tests.schema import (
     checks_of_drains,
     checks_of_faults,
     checks_of_gpu_resets,
+    checks_of_guest_sizes,
     checks_of_hardware,
     checks_of_networks,
     checks_of_platform,
@@ -30,6 +31,7 @@ CHECKS = {
     **checks_of_consoles.CHECKS,
     **checks_of_drains.CHECKS,
     **checks_of_gpu_resets.CHECKS,
+    **checks_of_guest_sizes.CHECKS,
     **checks_of_networks.CHECKS,
 }
 

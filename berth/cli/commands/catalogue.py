@@ -17,8 +17,11 @@ regions = typer.Typer(no_args_is_help=True, help="Regions: the locations of node
 SKU: list[Column] = [
     ("name", lambda s: s.name), ("shape", lambda s: s.shape), ("gpu model", lambda s: s.gpu_model),
     ("counts", lambda s: s.allowed_counts), ("image", lambda s: s.default_image),
-    ("price/GPU s", lambda s: f"{s.price_micro_per_gpu_second / 1e6:.6f}"), ("state", lambda s: s.state),
+    ("price/GPU s", lambda s: f"{s.price_micro_per_gpu_second / 1e6:.6f}"), ("vCPUs/GPU", lambda s: s.vcpus_per_gpu),
+    ("MiB/GPU", lambda s: None if s.memory_bytes_per_gpu is None else s.memory_bytes_per_gpu // MIB),
+    ("state", lambda s: s.state),
 ]  # fmt: skip
+MIB = 2**20
 REGION: list[Column] = [("name", lambda r: r.name), ("display name", lambda r: r.display_name)]
 
 NameArgument = Annotated[str, typer.Argument(help="unique name")]
@@ -41,12 +44,19 @@ def put_sku(
     default_image: Annotated[str | None, typer.Option(help="image to boot if a create names none")] = None,
     price: Annotated[int | None, typer.Option(help="micro-units per GPU and second", min=0)] = None,
     state: Annotated[State | None, typer.Option(help="retired: no new allocations")] = None,
+    vcpus: Annotated[
+        int | None, typer.Option(help="vCPUs of a guest for each GPU; fixed by the first put", min=1)
+    ] = None,
+    memory_mib: Annotated[
+        int | None, typer.Option(help="MiB of memory of a guest for each GPU; fixed by the first put", min=64)
+    ] = None,
 ) -> None:
     """Create or change a SKU (admin keys only)."""
     with session.client() as client:
         made = client.put_sku(
             name, shape=shape.value, gpu_model=gpu_model, allowed_counts=count, default_image=default_image,
             price_micro_per_gpu_second=price, state=state.value if state else None,
+            vcpus_per_gpu=vcpus, memory_bytes_per_gpu=None if memory_mib is None else memory_mib * MIB,
         )  # fmt: skip
         show_one(session, made, SKU)
 

@@ -75,12 +75,17 @@ def put_sku(
     default_image: str | None = None,
     price_micro_per_gpu_second: int | None = None,
     state: Literal["active", "retired"] | None = None,
+    vcpus_per_gpu: int | None = None,
+    memory_bytes_per_gpu: int | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Sku]:
-    """Make or change what is sold."""
+    """Make or change what is sold. The size of guests is fixed when it is made; None: the share that a node gives a slot."""
     body = {
         "shape": shape, "gpu_model": gpu_model, "allowed_counts": list(allowed_counts), "default_image": default_image,
         "price_micro_per_gpu_second": price_micro_per_gpu_second, "state": state,
+        # Left out where they are not stated: an orchestrator of the version before refuses unknown members.
+        **({} if vcpus_per_gpu is None else {"vcpus_per_gpu": vcpus_per_gpu}),
+        **({} if memory_bytes_per_gpu is None else {"memory_bytes_per_gpu": memory_bytes_per_gpu}),
     }  # fmt: skip
     return write("PUT", f"{ADMIN}/skus/{name}", Sku, body, idempotency_key)
 

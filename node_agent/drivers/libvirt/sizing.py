@@ -81,7 +81,7 @@ def fit(whole: GuestPlacement, size: Sized, step_bytes: int) -> GuestPlacement:
 
 
 def _divide(total: int, parts: Sequence[int]) -> list[int] | None:
-    """`total` in proportion to `parts`, none of which it exceeds, and at least one of each; None if there are too few.
+    """`total` in proportion to `parts`: at most each part, and at least one of it; None if there are too few.
 
     The largest remainders are rounded up, the first of equal ones first.
     """

@@ -21,6 +21,7 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
+    SizeUnsupported,
     issue_task,
     mark_task_expired,
     provision_parameters,
@@ -34,7 +35,7 @@ async def begin_provisioning(context: Context, allocation_id: UUID, notify: str)
 
     After a transient failure the task is issued again, under a new fence and within the first deadline. `Superseded`: the
     allocation does not exist, changed state, or waits for units that another allocation may still occupy. `Concluded`: it failed,
-    since its tenant's network has no address left.
+    since its tenant's network has no address left, or the node's agent makes no guests of the size that the SKU states.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -51,6 +52,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
             begun = await _issue(context, tx, subject, subject.fence, 1, notify, context.limits.provision_seconds_max)
         except NetworkFull as full:
             return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
+        except SizeUnsupported as why:
+            return await _fail(context, tx, subject, Code.GUEST_SIZE_UNSUPPORTED, str(why))
         change = Change(
             AllocationState.PROVISIONING, subject.fence, waits_for=Wait.NODE, wait_seconds=begun.wait_seconds
         )
@@ -68,6 +71,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
             begun = await _issue(context, tx, subject, fence, task.attempt + 1, notify, seconds_left)
         except NetworkFull as full:
             return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
+        except SizeUnsupported as why:
+            return await _fail(context, tx, subject, Code.GUEST_SIZE_UNSUPPORTED, str(why))
         assert subject.provision_until is not None, "provisioning began with a deadline"
         await wait_in_state(tx, subject, Wait.NODE, subject.provision_until)
         return begun
@@ -79,6 +84,7 @@ async def _issue(
 ) -> Begun:
     assert context.signer is not None, "only processes with a signing key begin tasks"
     instructions = await read_instructions(tx, subject.id)
+    instructions.require_size_supported()
     faults = instructions.faults_for(context.fault_labels_allowed)
     network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None
     issued = await issue_task(

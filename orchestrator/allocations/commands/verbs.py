@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from node_agent.protocol import TaskType
-from orchestrator.allocations.failures import next_step_of, silence
+from orchestrator.allocations.failures import Code, next_step_of, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Superseded, Waiting
 from orchestrator.allocations.rules import is_ordered, state_after_failure
 from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, Verb
@@ -22,7 +22,7 @@ from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.verbs import Ended
 from orchestrator.allocations.store.waits import wait_in_state
-from orchestrator.allocations.subject import LatestTask, Subject
+from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -32,7 +32,13 @@ from orchestrator.networks.store.leases import find_network
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.tasks.states import TaskState
-from orchestrator.tasks.store.tasks import issue_task, mark_task_expired, read_instructions, verb_parameters
+from orchestrator.tasks.store.tasks import (
+    SizeUnsupported,
+    issue_task,
+    mark_task_expired,
+    read_instructions,
+    verb_parameters,
+)
 from orchestrator.tenants.principals import Actor, ActorKind
 
 ACCEPTED = 202
@@ -81,7 +87,8 @@ async def _order(
 async def begin_verb(context: Context, allocation_id: UUID, notify: str) -> Begun | Superseded:
     """Issue the task of the ordered verb, or return what an earlier call issued; `notify` is the workflow to wake at its end.
 
-    `Superseded`: the allocation is not active, or no verb is ordered.
+    `Superseded`: the allocation is not active, no verb is ordered, or it failed, since the node's agent makes no guests of the
+    size that the SKU states.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -96,6 +103,13 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     assert context.signer is not None, "only processes with a signing key begin tasks"
     instructions = await read_instructions(tx, subject.id)
     verb = Verb(subject.guest_verb)
+    if verb is Verb.REBUILD:
+        try:
+            instructions.require_size_supported()
+        except SizeUnsupported as why:
+            code, before = Code.GUEST_SIZE_UNSUPPORTED, subject.guest_state or GuestState.RUNNING
+            await _end(tx, subject, notify, verb, Ended(state_after_failure(before, code), code, str(why)))
+            return Superseded(subject.state)
     issued = await issue_task(
         tx,
         context.signer,
@@ -142,20 +156,20 @@ async def _finish(tx: Transaction, allocation_id: UUID) -> Outcome:
         await mark_task_expired(tx, task.id)
     if task.state is TaskState.COMPLETED:
         assert task.result is not None, "a completed task has a result"
-        await _end(tx, subject, task, verb, Ended(VERB_RESULTS[verb], connection=task.result["connection"]))
+        await _end(tx, subject, task.notify, verb, Ended(VERB_RESULTS[verb], connection=task.result["connection"]))
         return Concluded(subject.state)
     code, detail = task.failure_code, task.failure_detail
     if code is None:
         code, detail = silence(subject.node_online)
     before = subject.guest_state or GuestState.RUNNING
-    await _end(tx, subject, task, verb, Ended(state_after_failure(before, code), code, detail))
+    await _end(tx, subject, task.notify, verb, Ended(state_after_failure(before, code), code, detail))
     return Concluded(subject.state, code=code)
 
 
-async def _end(tx: Transaction, subject: Subject, task: LatestTask, verb: Verb, ended: Ended) -> None:
+async def _end(tx: Transaction, subject: Subject, notify: str | None, verb: Verb, ended: Ended) -> None:
     """Record the end of the verb, its note and its event."""
     await store.end_verb(tx, subject, ended)
-    worker = Actor(ActorKind.WORKER, task.notify or "worker")
+    worker = Actor(ActorKind.WORKER, notify or "worker")
     kind, payload = EventType.ALLOCATION_VERB_COMPLETED, _payload(subject, verb, ended)
     if ended.code is not None:
         kind = EventType.ALLOCATION_VERB_FAILED

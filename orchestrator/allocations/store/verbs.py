@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from node_agent.protocol import FailureCode
+from orchestrator.allocations.failures import CHANGES_NOTHING
 from orchestrator.allocations.states import GuestState, Verb
 from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
@@ -63,7 +63,7 @@ async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
         "connection": None if ended.connection is None else json.dumps(ended.connection),
         "waits_for": Wait.TENANT.value,
         "clock": subject.clock,
-        "may_have_new_disk": subject.guest_verb == Verb.REBUILD and ended.code != FailureCode.TASK_REFUSED,
+        "may_have_new_disk": subject.guest_verb == Verb.REBUILD and ended.code not in CHANGES_NOTHING,
     }
     row_version: int = (await tx.execute(_END, values)).scalar_one()
     return row_version

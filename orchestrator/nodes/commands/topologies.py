@@ -15,6 +15,9 @@ from node_agent.wire.fields import first_error
 from node_agent.wire.layout import Layout, layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
+from orchestrator.catalogue.guest_size_store import require_sizes, share_sizes
+from orchestrator.catalogue.refusals import GuestSizeMisfit, GuestSizeUnsupported
+from orchestrator.catalogue.rules import least, rooms_of
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
@@ -99,8 +102,15 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedDiscovery) -> Taken:
     if approved is None:
         if not equals_profile(found, ended.profile):
             return Taken.FOUND
-        await _approve(tx, node_id, ended.node_name, found.digest(), DISCOVERY, None)
+        try:
+            await _approve(tx, node_id, ended.node_name, found, DISCOVERY, None)
+        except (GuestSizeMisfit, GuestSizeUnsupported) as refusal:
+            log.warning("topology_not_approved", node_id=str(node_id), why=refusal.detail)
+            return Taken.FOUND
         return Taken.APPROVED
+    room = least(rooms_of(approved))
+    if room != (known.slot_processors, known.slot_memory_bytes):
+        await topologies.record_room(tx, node_id, *room)
     return await _compare(tx, node_id, ended.node_name, known, differences(approved, found), found.digest())
 
 
@@ -134,9 +144,13 @@ async def _compare(
 
 
 async def _approve(
-    tx: Transaction, node_id: UUID, name: str, digest: str, actor: Actor, operation: Operation | None
+    tx: Transaction, node_id: UUID, name: str, found: Topology, actor: Actor, operation: Operation | None
 ) -> None:
+    rooms, digest = rooms_of(found), found.digest()
+    await share_sizes(tx)
+    await require_sizes(tx, node_id, rooms)
     await topologies.approve_found(tx, node_id, actor)
+    await topologies.record_room(tx, node_id, *least(rooms))
     payload = {"node_id": node_id, "name": name, "digest": digest, "approved_by": f"{actor.kind.value}:{actor.id}"}
     key, request_id = (operation.key, operation.request_id) if operation is not None else (None, None)
     event = Event(EventType.NODE_TOPOLOGY_APPROVED, f"nodes/{node_id}", uuid4(), None, payload, key, request_id)
@@ -161,7 +175,7 @@ async def approve_topology(
     Where its GPUs lie in two NUMA halves, the node's slots lie so from then on. A node without slots gets one for each GPU.
 
     Refusals: `NotFound`; `TopologyChanged` if another one was found last; `TopologyMisfit` if it is not that of the node's
-    slots.
+    slots; `GuestSizeMisfit` and `GuestSizeUnsupported` if a SKU of the node's pool states larger guests.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -177,7 +191,7 @@ async def approve_topology(
         if why is not None:
             raise TopologyMisfit(f"the topology cannot be approved: {why}")
         if known.approved_digest != digest:
-            await _approve(tx, node_id, node.name, digest, actor, operation)
+            await _approve(tx, node_id, node.name, found, actor, operation)
             layout = layout_of(found)
             assert layout is not None, "it fits the node"
             await apply_changes(tx, node, changes_of(node, layout), operation)

@@ -43,6 +43,8 @@ class NodeTopology:
     waits_for: str | None
     waits_since: datetime | None
     waits_until: datetime | None
+    slot_processors: int | None
+    slot_memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ update node_topologies set approved = found, approved_digest = found_digest, app
     approved_by = :approved_by
 where node_id = :id
 """
+_SET_ROOM = """
+update node_topologies set slot_processors = :processors, slot_memory_bytes = :memory_bytes where node_id = :node_id
+"""
 _DIFFER = """
 update node_topologies set differences = cast(:differences as jsonb), drifted_slots = cast(:slots as smallint[]),
     drifted_since = case when :slots = '{}'::smallint[] then null else coalesce(drifted_since, clock_timestamp()) end
@@ -183,6 +188,11 @@ async def approve_found(tx: Transaction, node_id: UUID, actor: Actor) -> None:
     """What was found last is approved; every slot that differed serves again."""
     await tx.execute(_APPROVE, {"id": node_id, "approved_by": f"{actor.kind.value}:{actor.id}"})
     await record_differences(tx, node_id, [])
+
+
+async def record_room(tx: Transaction, node_id: UUID, processors: int | None, memory_bytes: int | None) -> None:
+    """This is the least that a slot has by the approved topology; None: not known."""
+    await tx.execute(_SET_ROOM, {"node_id": node_id, "processors": processors, "memory_bytes": memory_bytes})
 
 
 async def record_differences(tx: Transaction, node_id: UUID, found: Sequence[Difference]) -> None:

@@ -18,7 +18,7 @@ from node_agent.protocol import (
     TaskType,
     VerbParameters,
 )
-from node_agent.wire.guests import RestartPolicy
+from node_agent.wire.guests import GUEST_SIZE_FEATURE, GuestSize, RestartPolicy
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE, BootFirmware, ImageFormat, ImageParameters, Readiness
 from node_agent.wire.networks import TENANT_NETWORK_FEATURE, NetworkOrder
 from orchestrator.allocations.rules import switches_of
@@ -33,6 +33,10 @@ NOT_BEFORE_ALLOWANCE_SECONDS = 30.0
 
 PROVISION_TYPES = {Shape.GPU_SLICE: TaskType.VM_PROVISION, Shape.BAREMETAL: TaskType.PROVISION_USER}
 RELEASE_TYPES = {Shape.GPU_SLICE: TaskType.VM_RELEASE, Shape.BAREMETAL: TaskType.DEPROVISION_USER}
+
+
+class SizeUnsupported(Exception):
+    """The SKU states the size of its guests, and the node's agent does not know sizes. The text is for operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,11 @@ class Instructions:
     """Whether the node's agent checks format and smallest disk of an image."""
     networked: bool
     """Whether the node's agent makes tenant networks."""
+    agent_version: str | None
+    sizes_guests: bool
+    """Whether the node's agent makes guests of a stated size."""
+    vcpus_per_gpu: int | None
+    memory_bytes_per_gpu: int | None
     format: str | None
     firmware: str
     login_user: str
@@ -62,6 +71,25 @@ class Instructions:
     readiness: str
     readiness_port: int | None
     disk_bytes_min: int | None
+
+    @property
+    def guest_size(self) -> GuestSize | None:
+        """What the SKU states of the guest; None: nothing."""
+        if self.vcpus_per_gpu is None and self.memory_bytes_per_gpu is None:
+            return None
+        gpus = len(self.slots)
+        return GuestSize(
+            vcpus=None if self.vcpus_per_gpu is None else gpus * self.vcpus_per_gpu,
+            memory_bytes=None if self.memory_bytes_per_gpu is None else gpus * self.memory_bytes_per_gpu,
+        )
+
+    def require_size_supported(self) -> None:
+        """Raise `SizeUnsupported` if the SKU states a size, and the node's agent does not know sizes."""
+        if self.guest_size is not None and not self.sizes_guests:
+            raise SizeUnsupported(
+                f"the SKU states the size of its guests, and the node's agent (version {self.agent_version}) makes none of a"
+                " stated size"
+            )
 
     def faults_for(self, labels_allowed: bool) -> dict[str, str]:
         """The fault switches of the node and, where labels may throw them, of the allocation, which win."""
@@ -83,8 +111,10 @@ select n.epoch as node_epoch, n.faults, a.labels,
        a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
        i.name as image, i.url as image_url, i.sha256 as image_sha256,
        :image_checks = any (n.agent_features) as checks_images, :networks = any (n.agent_features) as networked,
+       :sizes = any (n.agent_features) as sizes_guests, n.agent_version, s.vcpus_per_gpu, s.memory_bytes_per_gpu,
        i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
+left join skus s on s.name = a.sku
 where a.id = :id
 """
 _INSERT = """
@@ -105,7 +135,7 @@ where id = :id and state in ('queued', 'dispatched')
 
 async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructions:
     """Node, slots, image and keys of an allocation."""
-    features = {"image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE}
+    features = {"image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE, "sizes": GUEST_SIZE_FEATURE}
     row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, **features})).one()
     return Instructions(**row._mapping)
 
@@ -124,6 +154,7 @@ def provision_parameters(
         hostname=f"berth-{subject.id}",
         faults=faults,
         network=network,
+        guest_size=instructions.guest_size,
     )
 
 

@@ -1,0 +1,1 @@
+"""Sizes of guests: stated by SKUs, checked against nodes, carried by tasks."""
