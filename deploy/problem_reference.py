@@ -17,10 +17,7 @@ from orchestrator.problems import Problem, Unforeseen
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "http-api.md"
 BEGIN, END = "<!-- problems: begin -->\n", "<!-- problems: end -->\n"
-HEAD = (
-    "| status | code | meaning | decided in | members | stored | what to do |\n"
-    "|---|---|---|---|---|---|---|\n"
-)  # fmt: skip
+HEAD = "| status | code | meaning | decided in | members | stored | what to do |\n|---|---|---|---|---|---|---|\n"
 WAIT = "retry after `Retry-After`"
 FIX = "correct the request"
 SOCKET = "open a new socket"

@@ -52,6 +52,7 @@ CROSS_FIELD_RULES = (
     "the ready message needs cloud-init: readiness is ssh or tcp_port without it",
     "readiness_port belongs to readiness tcp_port, which needs one",
     "fabric_manager_version must equal gpu_driver_version: the fabric manager accepts no other driver",
+    "a size of guests belongs to shape gpu_slice: bare metal has the whole machine",
     "only one of ek_sha256, ek_certificate and forget_tpm may be given",
     "is not a readable certificate in PEM",
     "break_glass is for operators' keys; leave out tenant_id",

@@ -7,6 +7,10 @@ from tests.mutants.mutant import Mutant
 SIZING = "node_agent/drivers/libvirt/sizing.py"
 SPLIT = ("tests/libvirt_driver/placement/test_sizing.py",)
 
+STORE = "orchestrator/catalogue/guest_size_store.py"
+TASKS = ("tests/guest_sizes/test_tasks.py",)
+NODES = ("tests/guest_sizes/test_nodes.py",)
+
 MUTANTS: list[Mutant] = [
     Mutant(
         "guest size: a guest has more processors than its slots",
@@ -79,5 +83,109 @@ MUTANTS: list[Mutant] = [
         "    guest_size: GuestSize | None = Field(None, exclude_if=lambda it: it is None)",
         "    guest_size: GuestSize | None = None",
         SPLIT,
+    ),
+    Mutant(
+        "guest size: a task goes to an agent that knows no sizes",
+        "tasks",
+        "orchestrator/tasks/store/tasks.py",
+        "        if self.guest_size is not None and not self.sizes_guests:",
+        "        if False:",
+        TASKS,
+    ),
+    Mutant(
+        "guest size: a rebuild goes to an agent that knows no sizes",
+        "allocations",
+        "orchestrator/allocations/commands/verbs.py",
+        "    if verb is Verb.REBUILD:\n        try:",
+        "    if False:\n        try:",
+        TASKS,
+    ),
+    Mutant(
+        "guest size: a task has the size of one GPU",
+        "tasks",
+        "orchestrator/tasks/store/tasks.py",
+        "        gpus = len(self.slots)",
+        "        gpus = 1",
+        TASKS,
+    ),
+    Mutant(
+        "guest size: a guest that was not touched is of unknown state",
+        "allocations",
+        "orchestrator/allocations/failures.py",
+        "frozenset({Code.TASK_REFUSED, Code.GUEST_SIZE_UNAVAILABLE, Code.GUEST_SIZE_UNSUPPORTED})",
+        "frozenset({Code.TASK_REFUSED})",
+        TASKS,
+    ),
+    Mutant(
+        "guest size: the size of a SKU changes",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        "        if is_other or (kept",
+        "        if (kept",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a SKU is offered again without a look at its nodes",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        '(there.state, there.gpu_model) == ("active", gpu_model)',
+        "there.gpu_model == gpu_model",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a SKU is made although a slot has less",
+        "catalogue",
+        STORE,
+        "       or t.slot_processors < cast(:vcpus as integer)",
+        "       or false",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a SKU is made although an agent knows no sizes",
+        "catalogue",
+        STORE,
+        "  and (n.agent_version is not null and not :feature = any (n.agent_features)",
+        "  and (false",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a topology with too little is approved",
+        "nodes",
+        "orchestrator/nodes/commands/topologies.py",
+        "    await require_sizes(tx, node_id, rooms)\n",
+        "",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a topology is approved while a SKU is made",
+        "nodes",
+        "orchestrator/nodes/commands/topologies.py",
+        "    await share_sizes(tx)\n",
+        "",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a SKU is made while a topology is approved",
+        "catalogue",
+        "orchestrator/catalogue/store.py",
+        "    await lock_sizes(tx)\n",
+        "",
+        NODES,
+    ),
+    Mutant(
+        "guest size: what was approved before is never evaluated",
+        "nodes",
+        "orchestrator/nodes/commands/topologies.py",
+        "    if room != (known.slot_processors, known.slot_memory_bytes):",
+        "    if False:",
+        NODES,
+    ),
+    Mutant(
+        "guest size: a slot has the whole NUMA node",
+        "catalogue",
+        "orchestrator/catalogue/rules.py",
+        "    return None if whole is None else whole // slots",
+        "    return whole",
+        ("tests/guest_sizes/test_rules.py",),
     ),
 ]

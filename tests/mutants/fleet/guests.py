@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
         "a refused task makes the guest unknown",
         "allocations",
         "orchestrator/allocations/rules.py",
-        'return GuestState(before) if code == "task_refused" else GuestState.UNKNOWN',
+        "return GuestState(before) if code in CHANGES_NOTHING else GuestState.UNKNOWN",
         "return GuestState.UNKNOWN",
         (f"{_VERBS}::test_a_failed_verb_leaves_the_allocation_active_and_says_why",),
     ),
