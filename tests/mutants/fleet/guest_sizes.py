@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
         NODES,
     ),
     Mutant(
-        "guest size: a SKU is offered again without a look at its nodes",
+        "guest size: a SKU is offered again and its nodes are not checked",
         "catalogue",
         "orchestrator/catalogue/store.py",
         '(there.state, there.gpu_model) == ("active", gpu_model)',
