@@ -192,7 +192,7 @@ def test_a_sku_and_a_topology_that_come_together_are_not_both_accepted(database_
         with connect(database_url) as watch, connect(database_url) as connection, connection.transaction():
             connection.execute("select pg_advisory_xact_lock(hashtext('guest_sizes'), 0)")
             both = asyncio.gather(put(context, vcpus=2), approve(context, node, small.digest()))
-            await asyncio.to_thread(wait_for, lambda: waiting_sessions(watch) == 2, "both wait")
+            await asyncio.to_thread(wait_for, lambda: waiting_sessions(watch) == 2, "both wait", 15.0)
         (status, _), approved = await both
         assert sorted([status, approved.status]) in ([200, 409], [201, 409])
 
