@@ -36,6 +36,7 @@ from node_agent.protocol import (
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
 from node_agent.wire.gpu_reset import GpuResetParameters
+from node_agent.wire.maintenance import MaintenancePluginParameters
 
 _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(PROVISIONS, ProvisionParameters),
@@ -45,8 +46,11 @@ _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     TaskType.BURN_IN: BurnInParameters,
     TaskType.CONSOLE_ATTACH: ConsoleParameters,
     TaskType.GPU_RESET: GpuResetParameters,
+    TaskType.MAINTENANCE_PLUGIN: MaintenancePluginParameters,
 }
-_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET})
+_OF_THE_NODE = frozenset(
+    {TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN}
+)
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""

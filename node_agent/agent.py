@@ -42,6 +42,7 @@ from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
 from node_agent.key_sets import KeySets
+from node_agent.maintenance.plugins import MaintenancePlugins
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.problems import CannotStart
@@ -166,10 +167,13 @@ class Agent:
         )
         burn_in = BurnIn(self._driver.name, _burn_in_bounds(self._settings))
         gpu_reset = GpuReset(self._driver.name)
+        plugins = MaintenancePlugins(
+            self._settings.agent_maintenance_plugins_dir, self._settings.agent_state_dir / "maintenance"
+        )
         consoles = Consoles(self._driver, self._clock, self._metrics, self._connection.tls)
         return Effects(
             self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober, burn_in,
-            gpu_reset, self._clock, consoles,
+            gpu_reset, self._clock, consoles, plugins,
         )  # fmt: skip
 
     async def _first_contact(self) -> None:

@@ -24,6 +24,7 @@ from node_agent.drivers.looking import Look
 from node_agent.drivers.performing import Listener, perform, why_not_proven
 from node_agent.drivers.restarting import Restarts
 from node_agent.gpu_reset.gpu_reset import GpuReset
+from node_agent.maintenance.plugins import MaintenancePlugins
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.problems import JournalUnwritable
@@ -46,6 +47,7 @@ from node_agent.wiping.signing import StatementSigner
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
 from node_agent.wire.gpu_reset import GpuResetParameters
+from node_agent.wire.maintenance import MaintenancePluginParameters, MaintenancePluginReport
 
 log = structlog.get_logger("node_agent.effects")
 
@@ -66,6 +68,7 @@ class Effects:
     def __init__(
         self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
         prober: Prober, burn_in: BurnIn, gpu_reset: GpuReset, clock: ServerClock, consoles: Consoles,
+        plugins: MaintenancePlugins,
     ) -> None:  # fmt: skip
         self._consoles = consoles
         self._driver = driver
@@ -73,6 +76,7 @@ class Effects:
         self._prober = prober
         self._burn_in = burn_in
         self._gpu_reset = gpu_reset
+        self._plugins = plugins
         self._clock = clock
         self._restarts = restarts
         self._metrics = metrics
@@ -104,13 +108,19 @@ class Effects:
             return failed(body.fence, FailureCode.DRIVER_ERROR, f"{type(error).__name__}: {error}")
 
     async def undo(self, body: TaskBody, why: str) -> ResultReport:
-        """What an interrupted task is reported as, after its traces are removed. Probes leave none."""
+        """What an interrupted task is reported as, after its traces are removed. Probes leave none.
+
+        A plugin that had declared a reboot has completed if the node has rebooted."""
         self._consoles.end(body.allocation_id)
         async with self._restarts.held_off(body.allocation_id):
             return await self._undo(body, why)
 
     async def _undo(self, body: TaskBody, why: str) -> ResultReport:
         detail = why
+        if body.type is TaskType.MAINTENANCE_PLUGIN:
+            order = MaintenancePluginParameters.model_validate(body.parameters)
+            if (report := await self._plugins.after_restart(body.task_id, order.plugin)) is not None:
+                return _reported(body, report)
         if body.type in PROVISIONS and body.allocation_id is not None:
             detail = await self._cleaned_up(body.allocation_id, why)
         return failed(body.fence, FailureCode.INTERRUPTED, detail)
@@ -153,6 +163,8 @@ class Effects:
             return await self._burned_in(body)
         if body.type is TaskType.GPU_RESET:
             return await self._gpus_reset(body)
+        if body.type is TaskType.MAINTENANCE_PLUGIN:
+            return await self._plugin_run(body)
         if body.type is TaskType.TOPOLOGY_DISCOVER:
             return completed(body.fence, json.loads((await self._driver.topology()).canonical()))
         return completed(body.fence, json.loads((await self._prober.probe()).canonical()))
@@ -168,6 +180,12 @@ class Effects:
         seconds = (body.expires_at - self._clock.now()).total_seconds()
         report = await self._gpu_reset.run(order, seconds, self._held_slots)
         return completed(body.fence, json.loads(report.canonical()))
+
+    async def _plugin_run(self, body: TaskBody) -> ResultReport:
+        order = MaintenancePluginParameters.model_validate(body.parameters)
+        seconds = (body.expires_at - self._clock.now()).total_seconds()
+        report = await self._plugins.run(body.task_id, order, seconds, occupied=await self._is_occupied())
+        return _reported(body, report)
 
     async def _held_slots(self) -> frozenset[int] | None:
         inventory = await self._look()
@@ -233,6 +251,10 @@ def _allocation(body: TaskBody) -> UUID:
     if body.allocation_id is None:
         raise DriverFailure(FailureCode.TASK_REFUSED, f"{body.type} names no allocation")
     return body.allocation_id
+
+
+def _reported(body: TaskBody, report: MaintenancePluginReport) -> ResultReport:
+    return completed(body.fence, json.loads(report.canonical()))
 
 
 def _verb_order(body: TaskBody) -> VerbOrder:

@@ -42,6 +42,7 @@ from node_agent.reporter import Reporter, failed
 
 log = structlog.get_logger("node_agent.executor")
 
+_NOT_INTERRUPTED = frozenset({TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN})
 UNTRUSTED_QUIET_SECONDS = 30.0
 UNTRUSTED_KEPT = 64
 
@@ -229,11 +230,11 @@ class Executor:
 
 
 def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
-    """Return whether `newer` takes a unit from `older`, a running provision, verb or reset of the same allocation or slots.
+    """Return whether `newer` takes a unit from `older`, a running provision, verb, reset or plugin of the same allocation or slots.
 
-    A reset is not interrupted; `newer` waits for its end.
+    A reset and a plugin are not interrupted; `newer` waits for their end.
     """
-    if older.type not in PROVISIONS | VERBS | {TaskType.GPU_RESET} or older.fence >= newer.fence:
+    if older.type not in PROVISIONS | VERBS | _NOT_INTERRUPTED or older.fence >= newer.fence:
         return False
     return not set(units_of(newer)).isdisjoint(units_of(older))
 

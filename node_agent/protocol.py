@@ -54,6 +54,7 @@ class TaskType(StrEnum):
     BURN_IN = "diag.burn_in"
     CONSOLE_ATTACH = "console.attach"
     GPU_RESET = "diag.gpu_reset"
+    MAINTENANCE_PLUGIN = "maintenance.plugin"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from node_agent.protocol import WAIT_SECONDS_MAX
+from node_agent.wire.maintenance import MAINTENANCE_PLUGIN_FEATURE
 from node_agent.wire.networks import TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
 from node_agent.wire.processors import parse_processors
 
@@ -101,6 +102,9 @@ class Settings(BaseSettings):
     agent_burn_in_plugin_seconds: float = Field(
         600.0, gt=0, le=3_600, description="how long one executable of a burn-in may run"
     )
+    agent_maintenance_plugins_dir: Path | None = Field(
+        None, description="directory of executables that maintenance windows run by name; default: none"
+    )
     agent_lease_seconds: float = Field(60.0, gt=0, description="how long a slot's lease lasts unless it is renewed")
     agent_image_bytes_max: int = Field(64 * 2**30, ge=1, description="largest image")
     agent_image_cache_max: int = Field(16, ge=1, description="images kept in the cache")
@@ -182,9 +186,11 @@ class Settings(BaseSettings):
 
     def features(self) -> tuple[str, ...]:
         """What the agent can do by its settings: the control plane orders it of no other agent."""
+        plugins = () if self.agent_maintenance_plugins_dir is None else (MAINTENANCE_PLUGIN_FEATURE,)
         if (self.agent_driver, self.libvirt_network) != ("libvirt", "bridge"):
-            return ()
-        return (TENANT_NETWORK_FEATURE, *((VXLAN_FEATURE,) if self.libvirt_network_uplink == "vxlan" else ()))
+            return plugins
+        spans = (VXLAN_FEATURE,) if self.libvirt_network_uplink == "vxlan" else ()
+        return (*plugins, TENANT_NETWORK_FEATURE, *spans)
 
     def underlay(self) -> IPv4Address | None:
         """Where other nodes reach the tenant networks of this one; None if they do not."""

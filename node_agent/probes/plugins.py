@@ -69,7 +69,7 @@ async def run_plugin(
 ) -> PluginResult:
     """Run one plugin. Never raises for what it does."""
     try:
-        _require_safe(path)
+        require_safe(path)
         code, output = await run_bounded((*launcher, str(path)), environment, seconds, OUTPUT_BYTES_MAX)
         require_success(code)
         answer = PluginAnswer.model_validate_json(output)
@@ -81,7 +81,7 @@ async def run_plugin(
     return PluginResult(name=path.name, verdict=answer.verdict, evidence=evidence, address=answer.gpu)
 
 
-def _require_safe(path: Path) -> None:
+def require_safe(path: Path) -> None:
     """Raise NoAnswer for a file that any user of the node could replace by a program: the agent may run as root."""
     try:
         found = path.stat()

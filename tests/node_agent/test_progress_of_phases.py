@@ -22,6 +22,7 @@ from node_agent.effects import PROGRESS_REPORTS_MAX, Effects, TimedPhases
 from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
+from node_agent.maintenance.plugins import MaintenancePlugins
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.protocol import FailureCode, ReleaseResult, ResultReport, TaskBody, TaskType
@@ -110,6 +111,7 @@ def released(proven: bool, tmp_path: Path) -> ResultReport:
         effects = Effects(
             driver, metrics, Restarts(driver, metrics, RestartLimits()), proofs, statements, Prober("noop"),
             BurnIn("noop", Bounds(tmp_path)), GpuReset("noop"), ServerClock(), consoles,
+            MaintenancePlugins(None, tmp_path),
         )  # fmt: skip
         return await effects.carry_out(body, asyncio.Event(), lambda *_: None)
 

@@ -89,7 +89,7 @@ MUTANTS: list[Mutant] = [
         "a release waits for the verb of its guest",
         "agent",
         "node_agent/executor.py",
-        "older.type not in PROVISIONS | VERBS | {TaskType.GPU_RESET} or",
+        "older.type not in PROVISIONS | VERBS | _NOT_INTERRUPTED or",
         "older.type not in PROVISIONS or",
         (f"{_AGENT}::test_a_release_interrupts_a_verb_and_removes_the_guest",),
     ),

@@ -24,6 +24,7 @@ from node_agent.effects import Effects
 from node_agent.gpu_reset.gpu_reset import GpuReset
 from node_agent.identity import IdentityStore
 from node_agent.journal import Journal
+from node_agent.maintenance.plugins import MaintenancePlugins
 from node_agent.metrics import AgentMetrics
 from node_agent.probes.probe import Prober
 from node_agent.protocol import TaskBody, TaskType
@@ -71,7 +72,7 @@ def test_a_driver_that_hangs_ends_the_task_and_the_next_one_begins(
         carried = Effects(
             driver, metrics, Restarts(driver, metrics, RestartLimits()), WipeProofs(Journal(tmp_path / "journal", metrics)),
             StatementSigner(IdentityStore(tmp_path), clock, "noop"), Prober("noop"), BurnIn("noop", Bounds(tmp_path)),
-            GpuReset("libvirt"), clock, consoles,
+            GpuReset("libvirt"), clock, consoles, MaintenancePlugins(None, tmp_path),
         )  # fmt: skip
         found: list[tuple[str, str]] = []
         for _ in range(2):

@@ -1,0 +1,1 @@
+"""The real agent process runs plugins of maintenance windows."""
