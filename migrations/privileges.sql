@@ -49,6 +49,7 @@ begin
             ('log_stream',                  's',     '',      '',      '',      '',      '',      's',     'su',    's'),
             ('log_tenants',                 'siu',   '',      '',      '',      's',     '',      'siu',   's',     's'),
             ('log_truncation',              's',     '',      '',      's',     '',      '',      '',      's',     's'),
+            ('maintenance_tasks',           'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('maintenance_units',           'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('maintenance_windows',         'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      '',      's',     's'),

@@ -48,9 +48,7 @@ _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     TaskType.GPU_RESET: GpuResetParameters,
     TaskType.MAINTENANCE_PLUGIN: MaintenancePluginParameters,
 }
-_OF_THE_NODE = frozenset(
-    {TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN}
-)
+_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN})
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""

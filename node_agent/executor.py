@@ -230,7 +230,7 @@ class Executor:
 
 
 def _takes_over(newer: TaskBody, older: TaskBody) -> bool:
-    """Return whether `newer` takes a unit from `older`, a running provision, verb, reset or plugin of the same allocation or slots.
+    """Return whether `newer` takes a unit from `older`, a running provision, verb, reset or plugin of the same units.
 
     A reset and a plugin are not interrupted; `newer` waits for their end.
     """

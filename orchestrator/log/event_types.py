@@ -366,6 +366,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.MAINTENANCE_STARTED: EventKind(_O, "a maintenance window started", _MAINTENANCE),
     EventType.MAINTENANCE_ENDED: EventKind(_O, "a maintenance window ended; its units are free", _MAINTENANCE),
     EventType.MAINTENANCE_CANCELLED: EventKind(_O, "a maintenance window was cancelled before it started", _MAINTENANCE),
+    EventType.MAINTENANCE_TASK_ENDED: EventKind(
+        _O, "the task of a maintenance window ended on a node, or does not run there any more",
+        {
+            "window_id": ID, "node_id": ID, "kind": TEXT, "plugin": nullable(TEXT), "state": TEXT,
+            "failure": nullable(TEXT),
+        },
+    ),
     EventType.KEY_BREAK_GLASS_USED: EventKind(
         _O, "a break-glass key was used; at most one event per key and minute, committed before the request is served",
         {

@@ -82,6 +82,7 @@ class EventType(StrEnum):
     MAINTENANCE_STARTED = "maintenance.started"
     MAINTENANCE_ENDED = "maintenance.ended"
     MAINTENANCE_CANCELLED = "maintenance.cancelled"
+    MAINTENANCE_TASK_ENDED = "maintenance.task_ended"
     KEY_BREAK_GLASS_USED = "key.break_glass_used"
     BALANCE_LOW = "balance.low"
     BALANCE_DEPLETED = "balance.depleted"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event, append_events
 from orchestrator.maintenance.rules import Conflict
-from orchestrator.maintenance.states import OwnerKind
+from orchestrator.maintenance.states import OwnerKind, TaskKind, WindowTaskState
 from orchestrator.maintenance.store import Window
+from orchestrator.maintenance.tasks_store import EndedWaiting
 from orchestrator.operations.store.operations import Operation
 from orchestrator.tenants.principals import Actor
 
@@ -43,6 +44,35 @@ async def note_change(
     payload = {"window_id": str(window.id), **shown}
     await append_event(tx, Event(happened, window.name, uuid4(), None, payload, key, request_id))
     await audit.record(tx, actor, AUDITED[happened], window.name, shown, request_id)
+
+
+async def note_not_run(
+    tx: Transaction, window: Window, ended: Sequence[EndedWaiting], failure: str, actor: Actor, operation: Operation | None
+) -> None:  # fmt: skip
+    """Write event and audit row of each task that does not run any more."""
+    for one in ended:
+        payload = task_payload(window.id, one.node_id, one.kind, one.plugin, WindowTaskState.NOT_RUN, failure)
+        await note_task_end(tx, payload, actor, operation)
+
+
+def task_payload(
+    window_id: UUID, node_id: UUID, kind: TaskKind, plugin: str | None, state: WindowTaskState, failure: str | None
+) -> dict[str, Any]:  # fmt: skip
+    """What the event and the audit row say about the end of a task."""
+    return {
+        "window_id": str(window_id), "node_id": str(node_id), "kind": kind.value, "plugin": plugin, "state": state.value,
+        "failure": failure,
+    }  # fmt: skip
+
+
+async def note_task_end(
+    tx: Transaction, payload: dict[str, Any], actor: Actor, operation: Operation | None = None
+) -> None:
+    """Write event and audit row of the end of a task of a window."""
+    subject = f"maintenance/{payload['window_id']}"
+    key, request_id = (None, None) if operation is None else (operation.key, operation.request_id)
+    await append_event(tx, Event(EventType.MAINTENANCE_TASK_ENDED, subject, uuid4(), None, payload, key, request_id))
+    await audit.record(tx, actor, "maintenance.task_end", subject, payload, request_id)
 
 
 async def notify_tenants(

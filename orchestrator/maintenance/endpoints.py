@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -57,6 +58,8 @@ async def commit(body: CommitMaintenance, write: AdminWrite) -> Response:
     """Commit a window: it claims its units, and notifies the tenants of allocations in its way or is refused."""
     policies = Policies(Resolution(body.allocations), Resolution(body.reservations))
     wanted = Wanted(parse_resources(body.resources), body.starts_at, body.ends_at, body.reason, policies)
+    if body.task is not None:
+        wanted = replace(wanted, task=body.task.wanted())
     bounds = Bounds(write.parts.settings.maintenance_windows_max, write.parts.catalogue)
     answer = await commit_maintenance(write.context, write.operation(body), write.caller.actor, wanted, bounds)
     return answer_response(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from orchestrator.problems import Problem
@@ -35,6 +35,29 @@ class MaintenanceWindowInvalid(Problem):
     """The window is over, reversed, too long or too far away."""
 
     status, code, title, business = 422, "maintenance_window_invalid", "Maintenance window invalid", True
+
+
+class MaintenanceTaskInvalid(Problem):
+    """The task of the window is not whole, does not fit into the window, or may not run on parts of a node."""
+
+    status, code, title, business = 422, "maintenance_task_invalid", "Maintenance task invalid", True
+
+
+class MaintenanceTaskUnsupported(Problem):
+    """Nodes of the window cannot run its task; `nodes` says which and why."""
+
+    status, code, title, business = 409, "maintenance_task_unsupported", "Maintenance task not supported", True
+
+    @classmethod
+    def of(cls, kind: str, reasons: Mapping[str, str]) -> Self:
+        """The refusal of a task that these nodes cannot run; `reasons` by their ids."""
+        first = next(iter(reasons))
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return cls(
+            f"node {first}{more} cannot run the task {kind}: {reasons[first]}; leave it out of the window, or commit the window"
+            " without a task",
+            nodes=[{"node_id": node_id, "reason": reason} for node_id, reason in reasons.items()],
+        )
 
 
 class MaintenanceTableFull(Problem):

@@ -8,14 +8,35 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from node_agent.wire.maintenance import PLUGIN_NAME
 from orchestrator.http.fields import Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.moments import Moment
+from orchestrator.http.types.numbers import Count
 from orchestrator.maintenance.rules import NODES_MAX
+from orchestrator.maintenance.states import TaskKind, WindowTaskState
+from orchestrator.maintenance.window_tasks import SECONDS, SECONDS_MAX, WantedTask
 from orchestrator.reservations.schemas import ResourceId
 
 State = Literal["scheduled", "active", "ended", "cancelled"]
 Resources = Annotated[list[ResourceId], Field(min_length=1, max_length=NODES_MAX), FailFast()]
+
+
+class TaskOrder(Request):
+    """What a window runs on each of its nodes, once, as soon as it holds all of its units there."""
+
+    kind: Literal["health_probe", "burn_in", "gpu_reset", "plugin"]
+    plugin: Annotated[str, Field(pattern=PLUGIN_NAME)] | None = Field(
+        None, description="of the kind `plugin`: the file in the folder of maintenance plugins of each node's agent"
+    )
+    timeout_seconds: Annotated[int, Field(ge=1, le=SECONDS_MAX)] | None = Field(
+        None, description="how long a node has; default: health_probe 600, burn_in 3600, gpu_reset 300, plugin 1800"
+    )
+
+    def wanted(self) -> WantedTask:
+        """The task that it orders."""
+        kind = TaskKind(self.kind)
+        return WantedTask(kind, self.plugin, self.timeout_seconds or SECONDS[kind])
 
 
 class CommitMaintenance(Request):
@@ -31,6 +52,7 @@ class CommitMaintenance(Request):
     reservations: Literal["move", "refuse"] = Field(
         "refuse", description="`move`: claims of reservations of a SKU are moved to equal units, if enough are free"
     )
+    task: TaskOrder | None = Field(None, description="what the window runs on each of its nodes; null: nothing")
 
 
 class PlanQuery(BaseModel):
@@ -62,6 +84,28 @@ class MaintenancePlan(BaseModel):
     conflicts: list[MaintenanceConflict]
 
 
+class OrderedTask(BaseModel):
+    """What a window runs on each of its nodes."""
+
+    kind: TaskKind
+    plugin: str | None
+    timeout_seconds: Count
+
+
+class NodeTask(BaseModel):
+    """What became of the task of a window on a node."""
+
+    node_id: UUID
+    state: WindowTaskState
+    begun_at: datetime | None = Field(description="when it was signed; null: it was not")
+    ended_at: datetime | None
+    failure: str | None = Field(description="why it did not complete: a code, and what was found")
+    evidence: str | None = Field(description="what the node reported; null in a list of windows")
+    waits_for: Literal["units", "node"] | None
+    waits_since: datetime | None
+    waits_until: datetime | None
+
+
 class MaintenanceWindow(BaseModel):
     """A time in which operators work on nodes or slots."""
 
@@ -78,6 +122,8 @@ class MaintenanceWindow(BaseModel):
     waits_for: Literal["start", "end"] | None
     waits_since: datetime | None
     waits_until: datetime | None
+    task: OrderedTask | None
+    tasks: list[NodeTask] = Field(description="one of each node; empty without a task")
 
 
 class MaintenanceQuery(PageQuery):

@@ -22,6 +22,26 @@ class OwnerKind(StrEnum):
     MAINTENANCE = "maintenance"
 
 
+class TaskKind(StrEnum):
+    """What a window runs on each of its nodes."""
+
+    HEALTH_PROBE = "health_probe"
+    BURN_IN = "burn_in"
+    GPU_RESET = "gpu_reset"
+    PLUGIN = "plugin"
+
+
+class WindowTaskState(StrEnum):
+    """Of the task of a window on a node. `running`: it is signed, and its result is unknown; the last four are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    NOT_RUN = "not_run"
+
+
 class Resolution(StrEnum):
     """What commit does about a conflict."""
 

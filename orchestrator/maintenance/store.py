@@ -29,7 +29,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A maintenance window. `resources`: its nodes and slots; `planned`: those that an allocation still holds in it."""
+    """A maintenance window. `resources`: its nodes and slots; `planned`: those that an allocation still holds in it.
+
+    `task` is what it runs on each node, `tasks` what became of it there.
+    """
 
     id: UUID
     starts_at: datetime
@@ -44,6 +47,8 @@ class Window:
     waits_for: str | None
     waits_since: datetime | None
     waits_until: datetime | None
+    task: dict[str, Any] | None
+    tasks: list[dict[str, Any]]
 
     @property
     def name(self) -> str:
@@ -98,17 +103,26 @@ _CLAIM = """
 select claim_maintenance(u.window_id, u.node_id)
 from (select window_id, node_id from maintenance_units where window_id = :id order by node_id offset 0) u
 """
-_BY_ID = """
-select w.id, w.starts_at, w.ends_at, w.reason, w.state, w.created_at, w.started_at, w.ended_at, m.resources, m.planned,
-       w.waits_for, w.waits_since, w.waits_until
-from maintenance_windows w cross join lateral maintenance_names(w.id) m where w.id = :id
+# One task for all nodes of a window. A page of windows leaves out what was found on each node.
+_TASKS_OF = """
+select (array_agg(jsonb_build_object('kind', k.kind, 'plugin', k.plugin, 'timeout_seconds', k.seconds_max)))[1] as task,
+       coalesce(jsonb_agg(jsonb_build_object(
+           'node_id', k.node_id, 'state', k.state, 'begun_at', k.begun_at, 'ended_at', k.ended_at, 'failure', k.failure,
+           'evidence', case when :with_evidence then k.evidence end, 'waits_for', k.waits_for, 'waits_since', k.waits_since,
+           'waits_until', k.waits_until) order by k.node_id), '[]') as tasks
+from maintenance_tasks k where k.window_id = w.id
 """
-_LIST = """
+_BY_ID = f"""
 select w.id, w.starts_at, w.ends_at, w.reason, w.state, w.created_at, w.started_at, w.ended_at, m.resources, m.planned,
-       w.waits_for, w.waits_since, w.waits_until
+       w.waits_for, w.waits_since, w.waits_until, t.task, t.tasks
+from maintenance_windows w cross join lateral maintenance_names(w.id) m cross join lateral ({_TASKS_OF}) t where w.id = :id
+"""
+_LIST = f"""
+select w.id, w.starts_at, w.ends_at, w.reason, w.state, w.created_at, w.started_at, w.ended_at, m.resources, m.planned,
+       w.waits_for, w.waits_since, w.waits_until, t.task, t.tasks
 from (select * from maintenance_windows
       where id > :after and (cast(:state as text) is null or state = :state) order by id limit :limit) w
-cross join lateral maintenance_names(w.id) m order by w.id
+cross join lateral maintenance_names(w.id) m cross join lateral ({_TASKS_OF}) t order by w.id
 """
 _NODES_OF = "select array_agg(node_id order by node_id) from maintenance_units where window_id = :id"
 _LOCK = (
@@ -143,8 +157,11 @@ update maintenance_windows set state = :state, ended_at = clock_timestamp(), wai
     waits_until = null where id = :id and state = :before
 """
 _CLOSE = "select close_maintenance_claims(:id)"
+# A window whose task runs ends after it: the task has a deadline of its own.
 _DUE = """
-select id from maintenance_windows where waits_until <= clock_timestamp() order by waits_until, id limit :limit
+select w.id from maintenance_windows w where w.waits_until <= clock_timestamp()
+  and not exists (select from maintenance_tasks k where k.window_id = w.id and k.state = 'running')
+order by w.waits_until, w.id limit :limit
 """
 # Claims first: of a window that is gone, nothing else would name them. Of a subquery the clock is read once, so that the index
 # ends the scan; an array is looked up by index, where a subquery would be joined with the whole table.
@@ -254,7 +271,7 @@ async def insert_window(
 
 async def read_window(reading: Reading, window_id: UUID) -> Window:
     """One window. Raises `NotFound`."""
-    row = (await reading.execute(_BY_ID, {"id": window_id})).first()
+    row = (await reading.execute(_BY_ID, {"id": window_id, "with_evidence": True})).first()
     if row is None:
         raise NotFound(f"there is no maintenance window {window_id}")
     return _window(row._mapping)
@@ -262,7 +279,7 @@ async def read_window(reading: Reading, window_id: UUID) -> Window:
 
 async def list_windows(reading: Reading, state: WindowState | None, after: UUID, limit: int) -> list[Window]:
     """Up to `limit` windows after this id, in the order of their commits; of all states if `state` is None."""
-    values = {"state": None if state is None else state.value, "after": after, "limit": limit}
+    values = {"state": None if state is None else state.value, "after": after, "limit": limit, "with_evidence": False}
     return [_window(row._mapping) for row in await reading.execute(_LIST, values)]
 
 

@@ -1,11 +1,11 @@
 """The tables of maintenance windows.
 
-Created by migrations/versions/r0026_maintenance_windows.py, which explains columns and indexes; a test keeps both equal.
+Revisions 0026 and 0045 create them and explain columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Table, Text, Uuid, text
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
@@ -73,4 +73,66 @@ maintenance_units = Table(
         server_default=text("'{}'"),
     ),
     Index("maintenance_planned", "node_id", postgresql_where=text("not isempty(planned)")),
+)
+
+maintenance_tasks = Table(
+    "maintenance_tasks",
+    METADATA,
+    Column("window_id", Uuid, ForeignKey("maintenance_windows.id", ondelete="CASCADE"), primary_key=True),
+    Column("node_id", Uuid, primary_key=True),
+    Column(
+        "kind",
+        Text,
+        CheckConstraint("kind in ('health_probe', 'burn_in', 'gpu_reset', 'plugin')", name="maintenance_task_kind"),
+        nullable=False,
+    ),
+    Column(
+        "plugin", Text, CheckConstraint("plugin ~ '^[a-z0-9][a-z0-9._-]{0,31}$'", name="maintenance_task_plugin_name")
+    ),
+    Column(
+        "seconds_max",
+        Integer,
+        CheckConstraint("seconds_max between 1 and 14400", name="maintenance_task_is_bounded"),
+        nullable=False,
+    ),
+    Column("begins_at", TIMESTAMPTZ, nullable=False),
+    Column(
+        "state",
+        Text,
+        CheckConstraint(
+            "state in ('waiting', 'running', 'completed', 'failed', 'interrupted', 'not_run')",
+            name="maintenance_task_state",
+        ),
+        nullable=False,
+        server_default="waiting",
+    ),
+    Column("task_id", Uuid),
+    Column("begun_at", TIMESTAMPTZ),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("ended_at", TIMESTAMPTZ),
+    Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="maintenance_task_failure_is_bounded")),
+    Column(
+        "evidence", Text, CheckConstraint("char_length(evidence) <= 1000", name="maintenance_task_evidence_is_bounded")
+    ),
+    CheckConstraint("(kind = 'plugin') = (plugin is not null)", name="maintenance_task_names_plugin"),
+    CheckConstraint("num_nulls(task_id, begun_at) in (0, 2)", name="maintenance_task_is_whole"),
+    CheckConstraint(
+        "case when state = 'waiting' then task_id is null else state = 'not_run' or task_id is not null end",
+        name="maintenance_task_has_begun",
+    ),
+    CheckConstraint(
+        "(failure is not null) = (state in ('failed', 'interrupted', 'not_run'))", name="maintenance_task_failed_why"
+    ),
+    CheckConstraint(
+        "case when state = 'waiting' then waits_for = 'units' and num_nulls(waits_since, waits_until) = 0"
+        " and ended_at is null"
+        " when state = 'running' then waits_for = 'node' and num_nulls(waits_since, waits_until) = 0 and ended_at is null"
+        " else num_nonnulls(waits_for, waits_since, waits_until) = 0 and ended_at is not null end",
+        name="maintenance_task_waits",
+    ),
+    Index("maintenance_tasks_open", "begins_at", "window_id", "node_id", postgresql_where=text("ended_at is null")),
+    Index("one_maintenance_task", "node_id", unique=True, postgresql_where=text("state = 'running'")),
+    Index("maintenance_tasks_by_node", "node_id", "begun_at", postgresql_where=text("task_id is not null")),
 )

@@ -27,8 +27,28 @@ where not covered or shared and not planned
 SURPLUS = """
 select c.id, w.id from claims c join maintenance_windows w on c.owner_kind = 'maintenance' and w.id = c.owner_id
 left join maintenance_units u on u.window_id = w.id and u.node_id = c.node_id
-where c.occupied or not coalesce(u.units @> c.units, false)
+where not coalesce(u.units @> c.units, false)
    or c.closed_at is null and not tstzrange(w.starts_at, w.ends_at) @> c.during
+"""
+
+
+# From the signature of the task until its result is known, also past the end of the window: no other may start on the units.
+UNGUARDED = """
+select k.window_id, k.node_id, k.state, coalesce(c.units, '{}')::text from maintenance_tasks k
+join maintenance_units u on u.window_id = k.window_id and u.node_id = k.node_id
+left join lateral (
+    select range_agg(part) as units from claims c cross join lateral unnest(c.units) part
+    where c.owner_id = k.window_id and c.node_id = k.node_id and c.owner_kind = 'maintenance' and c.occupied
+) c on true
+where coalesce(c.units, '{}') <> case when k.state = 'running' then u.units else '{}' end
+"""
+STRAY = """
+select c.id, c.owner_id from claims c where c.owner_kind = 'maintenance' and c.occupied
+  and not exists (select from maintenance_tasks k where k.window_id = c.owner_id and k.node_id = c.node_id)
+"""
+ENDED_EARLY = """
+select w.id, w.state, k.node_id from maintenance_windows w join maintenance_tasks k on k.window_id = w.id
+where w.state <> 'active' and k.state = 'running'
 """
 
 
@@ -42,4 +62,12 @@ def check_maintenance(connection: Connection, _: Bounds) -> Verdict:
         "maintenance window {0} has neither claimed nor planned unit {1} of node {2}, which another owner {3}",
     )
     verdict.scan(connection, SURPLUS, "claim {0} is not within the units and the time of maintenance window {1}")
+    verdict.count(connection, "select count(*) from maintenance_tasks where ended_at is null")
+    verdict.scan(
+        connection,
+        UNGUARDED,
+        "the task of maintenance window {0} on node {1} is {2}, and the window occupies the units {3} there",
+    )
+    verdict.scan(connection, STRAY, "claim {0} of maintenance window {1} occupies units, and no task of it runs there")
+    verdict.scan(connection, ENDED_EARLY, "maintenance window {0} is {1} while its task runs on node {2}")
     return verdict

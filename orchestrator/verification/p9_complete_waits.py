@@ -59,6 +59,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'burn-in ' || id, 'open', waits_since, waits_until from node_burn_ins where ended_at is null
     union all select 'console ' || id, 'open', waits_since, waits_until from console_sessions where ended_at is null
     union all select 'GPU reset ' || id, 'open', waits_since, waits_until from node_gpu_resets where ended_at is null
+    union all select 'task of maintenance window ' || window_id, state, waits_since, waits_until from maintenance_tasks
     union all select 'allocation ' || id, health, health_since, health_until from allocations where state = 'active'
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
 ) waiting where not isfinite(waits_until)
@@ -82,7 +83,8 @@ with waiting as (
     select 'fault report ' || id, 'replacing', waits_for, waits_until from fault_reports where waits_until is not null
     union all
     select 'maintenance window ' || id, state, waits_for, waits_until from maintenance_windows
-    where waits_until is not null
+    where waits_until is not null and not exists (
+        select from maintenance_tasks k where k.window_id = maintenance_windows.id and k.state = 'running')
     union all
     select 'drain of node ' || d.node_id, 'open', d.waits_for, d.waits_until
     from node_drains d join nodes n on n.id = d.node_id and n.state = 'draining' where d.waits_until is not null
@@ -92,6 +94,9 @@ with waiting as (
     select 'console ' || id, 'open', waits_for, waits_until from console_sessions where ended_at is null
     union all
     select 'GPU reset ' || id, 'open', waits_for, waits_until from node_gpu_resets where ended_at is null
+    union all
+    select 'task of maintenance window ' || window_id || ' on node ' || node_id, state, waits_for, waits_until
+    from maintenance_tasks where waits_until is not null
     union all
     select 'allocation ' || id, health, health_cause, health_until from allocations
     where state = 'active' and health_until is not null

@@ -37,6 +37,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.health",
         "node_agent.wire.images",
         "node_agent.wire.layout",
+        "node_agent.wire.maintenance",
         "node_agent.wire.networks",
         "node_agent.wire.processors",
         "node_agent.wire.topology",

@@ -101,6 +101,10 @@ FIRST: dict[str, Row] = {
         "waits_until": NOW,
     },
     "maintenance_units": {"window_id": number(19), "node_id": NODE, "units": "{[1,3)}"},
+    "maintenance_tasks": {
+        "window_id": number(19), "node_id": NODE, "kind": "health_probe", "seconds_max": 600, "begins_at": NOW,
+        "waits_for": "units", "waits_since": NOW, "waits_until": LATER,
+    },
     "wipe_key_sets": {"sha256": HASH, "envelope": "{}"},
     "wipe_chains": {"node_id": NODE, "number": 1, "sha256": HASH},
     "wipe_certificates": {
@@ -205,6 +209,7 @@ SECOND: dict[str, Row] = {
     "hardware_repairs": {"id": OTHER, "serial": "1653"},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
+    "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},

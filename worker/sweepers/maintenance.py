@@ -1,4 +1,4 @@
-"""Maintenance windows and drains of nodes: what happens at their times, and windows past their retention."""
+"""Maintenance windows with their tasks, and drains of nodes: what happens at their times, and windows past their retention."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import structlog
 
 from orchestrator.maintenance.commands.advance import advance_window, retire_windows
 from orchestrator.maintenance.queries import find_due_windows
+from orchestrator.maintenance.states import WindowTaskState
 from orchestrator.nodes.commands.drains import Advanced, advance_drain, release_for_drain
+from orchestrator.nodes.commands.maintenance_tasks import advance_task
 from orchestrator.nodes.drains.queries import find_allocations_to_release, find_due_drains
+from orchestrator.nodes.maintenance_tasks.queries import find_open_tasks
+from orchestrator.nodes.probes.thresholds import Overrides
 from orchestrator.operations.execution import Context
 from worker.sweepers.metrics import SWEPT
 from worker.sweepers.sweeper import isolate_failure
@@ -24,6 +28,17 @@ async def sweep_maintenance(context: Context, retention_seconds: float, limit: i
                 SWEPT.labels(f"maintenance_{state}").inc()
                 log.info(f"maintenance_{state}", window_id=str(window_id))
     SWEPT.labels("maintenance").inc(await retire_windows(context, retention_seconds, limit))
+
+
+async def sweep_maintenance_tasks(context: Context, thresholds: Overrides, limit: int) -> None:
+    """Begin or conclude at most `limit` tasks of windows, those of the earliest windows first, each alone."""
+    for window_id, node_id in await find_open_tasks(context, limit):
+        with isolate_failure("maintenance_tasks", window_id=str(window_id), node_id=str(node_id)):
+            if (state := await advance_task(context, window_id, node_id, thresholds)) is not None:
+                SWEPT.labels(f"maintenance_task_{state}").inc()
+                fine = state in (WindowTaskState.RUNNING, WindowTaskState.COMPLETED)
+                write = log.info if fine else log.warning
+                write(f"maintenance_task_{state}", window_id=str(window_id), node_id=str(node_id))
 
 
 class DrainSweeper:

@@ -23,7 +23,7 @@ from worker.sweepers.hardware import sweep_hardware
 from worker.sweepers.health import sweep_health
 from worker.sweepers.log_truncation import truncate_oldest_partition
 from worker.sweepers.lost_workflows import WorkflowRescuer
-from worker.sweepers.maintenance import DrainSweeper, sweep_maintenance
+from worker.sweepers.maintenance import DrainSweeper, sweep_maintenance, sweep_maintenance_tasks
 from worker.sweepers.metering_lag import measure_metering_lag
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
 from worker.sweepers.overdue_allocations import rescue_overdue_allocations
@@ -69,6 +69,12 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_maintenance, context, settings.maintenance_retention_seconds, batch),
             "maintenance windows whose start or end has come, and ended ones past their retention",
+        ),
+        Sweeper(
+            "maintenance_tasks",
+            every,
+            partial(sweep_maintenance_tasks, context, settings.probe_thresholds, batch),
+            "tasks of maintenance windows that can begin or are over",
         ),
         Sweeper(
             "drains",

@@ -74,6 +74,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "maintenance.started",
     "maintenance.ended",
     "maintenance.cancelled",
+    "maintenance.task_ended",
     "key.break_glass_used",
     "balance.low",
     "balance.depleted",

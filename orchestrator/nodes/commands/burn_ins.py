@@ -30,7 +30,7 @@ from orchestrator.nodes.burn_ins.rules import (
 from orchestrator.nodes.refusals import BurnInUnsupported
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import burn_ins as store
-from orchestrator.nodes.store import gpu_resets, nodes, probes, quarantines
+from orchestrator.nodes.store import gpu_resets, maintenance_tasks, nodes, probes, quarantines
 from orchestrator.nodes.store.burn_ins import OpenBurnIn
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -98,6 +98,11 @@ async def _testable(tx: Transaction, node_id: UUID, state: NodeState, slot_index
         raise refusal(slots, slot_index)
     if await gpu_resets.read_open(tx, node_id) is not None:
         raise InvalidState("a reset of GPUs of the node is open; request the burn-in after its end", state="gpu_reset")
+    if await maintenance_tasks.read_running(tx, node_id) is not None:
+        raise InvalidState(
+            "the task of a maintenance window runs on the node; request the burn-in after its end",
+            state="maintenance_task",
+        )
     reachable, supported, version = await store.read_agent(tx, node_id)
     if not reachable:
         raise InvalidState("the node is offline; start its agent first", state="offline")

@@ -26,7 +26,7 @@ from orchestrator.nodes.gpu_resets.rules import (
 )
 from orchestrator.nodes.refusals import GpuResetUnsupported, GpusInService
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import burn_ins, nodes, quarantines
+from orchestrator.nodes.store import burn_ins, maintenance_tasks, nodes, quarantines
 from orchestrator.nodes.store import gpu_resets as store
 from orchestrator.nodes.store.gpu_resets import NodeFacts, OpenGpuReset
 from orchestrator.nodes.store.quarantines import NewQuarantine
@@ -82,6 +82,11 @@ async def _resettable(tx: Transaction, node_id: UUID, slot_index: int) -> Group:
         raise NotFound(f"the node has no slot {slot_index}")
     if await burn_ins.read_open(tx, node_id) is not None:
         raise InvalidState("a burn-in of the node is open; request the reset after its end", state="burn_in")
+    if await maintenance_tasks.read_running(tx, node_id) is not None:
+        raise InvalidState(
+            "the task of a maintenance window runs on the node; request the reset after its end",
+            state="maintenance_task",
+        )
     if not facts.reachable:
         raise InvalidState("the node is offline; start its agent first", state="offline")
     if not facts.supported:

@@ -97,7 +97,7 @@ _NODES = select(
 _SLOTS = """
 select s.slot_index as index, s.unit, s.numa_half, held.owner_id as holder,
        case when held.blocked then 'cleanup_blocked'
-            when held.occupied then 'allocated'
+            when held.occupied and held.owner_kind <> 'maintenance' then 'allocated'
             when held.owner_id is not null then 'held'
             when s.state = 'out_of_service' or n.state <> 'active' or not n.online then 'out_of_service'
             else 'free' end as state,

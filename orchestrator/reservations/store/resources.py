@@ -128,17 +128,17 @@ _REGISTERED = _Kind(
 _NOT_RETIRED = "n.state <> 'retired' and n.slot_count > 0"
 _NOW = text("""
 select bool_or(c.blocked and c.units && w.units) as blocked,
-       bool_or((c.occupied or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units)
-           as confirmed,
+       bool_or((c.occupied and c.owner_kind <> 'maintenance'
+                or c.covers and (c.owner_kind = 'allocation' or r.state = 'confirmed')) and c.units && w.units) as confirmed,
        bool_or(c.covers and r.state = 'hold' and c.units && w.units) as reserved,
-       bool_or(c.covers and c.owner_kind = 'maintenance' and c.units && w.units) as maintained,
+       bool_or((c.covers or c.occupied) and c.owner_kind = 'maintenance' and c.units && w.units) as maintained,
        (array_agg(r.id order by c.id) filter (where c.covers and c.units && w.units
            and (cast(:tenant_id as uuid) is null or c.tenant_id = :tenant_id) and r.id is not null))[1] as reservation_id,
        sum(coalesce(upper(c.during) <= c.clock, false)::integer
            + case c.owner_kind
                   when 'reservation' then (lower(c.during) <= c.clock)::integer + (r.state = 'confirmed')::integer
                   when 'maintenance' then (lower(c.during) <= c.clock)::integer else 0 end)
-           filter (where c.owner_kind = 'reservation' or not c.occupied) as steps
+           filter (where c.owner_kind <> 'allocation' or not c.occupied) as steps
 from (
     select *, booked and during @> statement_timestamp() as covers, statement_timestamp() as clock,
            coalesce(waits_for in ('operator', 'force_release'), false) as blocked

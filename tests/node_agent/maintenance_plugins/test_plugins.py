@@ -28,9 +28,7 @@ def test_a_plugin_that_does_not_end_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_declared_reboot_that_does_not_come_is_a_failure(tmp_path: Path) -> None:
-    declared = (
-        'import os\nopen(os.environ["MAINTENANCE_REBOOT_FILE"], "w").write("staged")\nprint(\'{"outcome": "completed"}\')'
-    )
+    declared = 'import os\nopen(os.environ["MAINTENANCE_REBOOT_FILE"], "w").write("staged")\nprint(\'{"outcome": "completed"}\')'
     report = ran(tmp_path, declared, 1.0)
     assert (report.outcome, report.evidence) == (
         "failed", "the plugin declared a reboot, and the node did not reboot in time",

@@ -1,0 +1,1 @@
+"""Tasks of maintenance windows, with commands in place of worker and node."""
