@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from pydantic import Field
+
 from berth.client.errors import Overloaded, Refused
 from berth.client.models import Answer
 
@@ -28,8 +30,33 @@ class MaintenancePlan(Answer):
     conflicts: list[ClaimInTheWay]
 
 
+class WindowTask(Answer):
+    """What a window runs on each of its nodes, once; `plugin` of the kind `plugin` alone."""
+
+    kind: str
+    plugin: str | None = None
+    timeout_seconds: int
+
+
+class NodeTask(Answer):
+    """What became of the task of a window on a node. `evidence`: what the node reported; None in a list of windows."""
+
+    node_id: UUID
+    state: str
+    begun_at: datetime | None = None
+    ended_at: datetime | None = None
+    failure: str | None = None
+    evidence: str | None = None
+    waits_for: str | None = None
+    waits_since: datetime | None = None
+    waits_until: datetime | None = None
+
+
 class MaintenanceWindow(Answer):
-    """A time in which operators work on nodes or slots. `planned`: slots that an allocation still holds in it."""
+    """A time in which operators work on nodes or slots. `planned`: slots that an allocation still holds in it.
+
+    `tasks`: what became of its task on each node; none if it runs nothing.
+    """
 
     window_id: UUID
     starts_at: datetime
@@ -44,6 +71,8 @@ class MaintenanceWindow(Answer):
     waits_for: str | None = None
     waits_since: datetime | None = None
     waits_until: datetime | None = None
+    task: WindowTask | None = None
+    tasks: list[NodeTask] = Field(default_factory=list)
 
 
 class MaintenanceConflict(Refused):
@@ -56,6 +85,18 @@ class MaintenanceWindowInvalid(Refused):
     """The window is over, reversed, too long or too far away."""
 
     codes = ("maintenance_window_invalid",)
+
+
+class MaintenanceTaskInvalid(Refused):
+    """The task of the window is not whole, does not fit into the window, or may not run on parts of a node."""
+
+    codes = ("maintenance_task_invalid",)
+
+
+class MaintenanceTaskUnsupported(Refused):
+    """Nodes of the window cannot run its task; `extra["nodes"]` says which and why."""
+
+    codes = ("maintenance_task_unsupported",)
 
 
 class MaintenanceTableFull(Overloaded):

@@ -368,10 +368,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.MAINTENANCE_CANCELLED: EventKind(_O, "a maintenance window was cancelled before it started", _MAINTENANCE),
     EventType.MAINTENANCE_TASK_ENDED: EventKind(
         _O, "the task of a maintenance window ended on a node, or does not run there any more",
-        {
-            "window_id": ID, "node_id": ID, "kind": TEXT, "plugin": nullable(TEXT), "state": TEXT,
-            "failure": nullable(TEXT),
-        },
+        {"window_id": ID, "node_id": ID, "kind": TEXT, "plugin": nullable(TEXT), "state": TEXT, "failure": nullable(TEXT)},
     ),
     EventType.KEY_BREAK_GLASS_USED: EventKind(
         _O, "a break-glass key was used; at most one event per key and minute, committed before the request is served",

@@ -103,26 +103,18 @@ _CLAIM = """
 select claim_maintenance(u.window_id, u.node_id)
 from (select window_id, node_id from maintenance_units where window_id = :id order by node_id offset 0) u
 """
-# One task for all nodes of a window. A page of windows leaves out what was found on each node.
-_TASKS_OF = """
-select (array_agg(jsonb_build_object('kind', k.kind, 'plugin', k.plugin, 'timeout_seconds', k.seconds_max)))[1] as task,
-       coalesce(jsonb_agg(jsonb_build_object(
-           'node_id', k.node_id, 'state', k.state, 'begun_at', k.begun_at, 'ended_at', k.ended_at, 'failure', k.failure,
-           'evidence', case when :with_evidence then k.evidence end, 'waits_for', k.waits_for, 'waits_since', k.waits_since,
-           'waits_until', k.waits_until) order by k.node_id), '[]') as tasks
-from maintenance_tasks k where k.window_id = w.id
-"""
-_BY_ID = f"""
+_BY_ID = """
 select w.id, w.starts_at, w.ends_at, w.reason, w.state, w.created_at, w.started_at, w.ended_at, m.resources, m.planned,
        w.waits_for, w.waits_since, w.waits_until, t.task, t.tasks
-from maintenance_windows w cross join lateral maintenance_names(w.id) m cross join lateral ({_TASKS_OF}) t where w.id = :id
+from maintenance_windows w cross join lateral maintenance_names(w.id) m
+cross join lateral maintenance_tasks_of(w.id, true) t where w.id = :id
 """
-_LIST = f"""
+_LIST = """
 select w.id, w.starts_at, w.ends_at, w.reason, w.state, w.created_at, w.started_at, w.ended_at, m.resources, m.planned,
        w.waits_for, w.waits_since, w.waits_until, t.task, t.tasks
 from (select * from maintenance_windows
       where id > :after and (cast(:state as text) is null or state = :state) order by id limit :limit) w
-cross join lateral maintenance_names(w.id) m cross join lateral ({_TASKS_OF}) t order by w.id
+cross join lateral maintenance_names(w.id) m cross join lateral maintenance_tasks_of(w.id, false) t order by w.id
 """
 _NODES_OF = "select array_agg(node_id order by node_id) from maintenance_units where window_id = :id"
 _LOCK = (
@@ -172,6 +164,8 @@ with over as (
     order by ended_at, id limit :limit for update skip locked
 ), claims_of as (
     delete from claims where owner_id = any (array(select id from over)) and owner_kind = 'maintenance'
+), tasks_of as (
+    delete from maintenance_tasks where window_id = any (array(select id from over))
 ), units_of as (
     delete from maintenance_units where window_id = any (array(select id from over))
 )
@@ -271,7 +265,7 @@ async def insert_window(
 
 async def read_window(reading: Reading, window_id: UUID) -> Window:
     """One window. Raises `NotFound`."""
-    row = (await reading.execute(_BY_ID, {"id": window_id, "with_evidence": True})).first()
+    row = (await reading.execute(_BY_ID, {"id": window_id})).first()
     if row is None:
         raise NotFound(f"there is no maintenance window {window_id}")
     return _window(row._mapping)
@@ -279,7 +273,7 @@ async def read_window(reading: Reading, window_id: UUID) -> Window:
 
 async def list_windows(reading: Reading, state: WindowState | None, after: UUID, limit: int) -> list[Window]:
     """Up to `limit` windows after this id, in the order of their commits; of all states if `state` is None."""
-    values = {"state": None if state is None else state.value, "after": after, "limit": limit, "with_evidence": False}
+    values = {"state": None if state is None else state.value, "after": after, "limit": limit}
     return [_window(row._mapping) for row in await reading.execute(_LIST, values)]
 
 

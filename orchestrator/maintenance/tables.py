@@ -78,7 +78,7 @@ maintenance_units = Table(
 maintenance_tasks = Table(
     "maintenance_tasks",
     METADATA,
-    Column("window_id", Uuid, ForeignKey("maintenance_windows.id", ondelete="CASCADE"), primary_key=True),
+    Column("window_id", Uuid, ForeignKey("maintenance_windows.id"), primary_key=True),
     Column("node_id", Uuid, primary_key=True),
     Column(
         "kind",
@@ -126,9 +126,10 @@ maintenance_tasks = Table(
         "(failure is not null) = (state in ('failed', 'interrupted', 'not_run'))", name="maintenance_task_failed_why"
     ),
     CheckConstraint(
-        "case when state = 'waiting' then waits_for = 'units' and num_nulls(waits_since, waits_until) = 0"
+        "case when state = 'waiting' then coalesce(waits_for, '') = 'units' and num_nulls(waits_since, waits_until) = 0"
         " and ended_at is null"
-        " when state = 'running' then waits_for = 'node' and num_nulls(waits_since, waits_until) = 0 and ended_at is null"
+        " when state = 'running' then coalesce(waits_for, '') = 'node' and num_nulls(waits_since, waits_until) = 0"
+        " and ended_at is null"
         " else num_nonnulls(waits_for, waits_since, waits_until) = 0 and ended_at is not null end",
         name="maintenance_task_waits",
     ),

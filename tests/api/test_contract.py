@@ -35,6 +35,7 @@ REFUSALS_OF_WELL_FORMED_REQUESTS = {
     "ttl_out_of_range": "a deployment may set BERTH_HOLD_SECONDS_MAX below the documented maximum",
     "window_invalid": "the time of the request, and two times compared",
     "maintenance_window_invalid": "the same",
+    "maintenance_task_invalid": "the same, and which members belong together",
     "slot_overflow": "a deadline beyond the year 9999 follows from the time of the request",
     "range_invalid": "two keys or times compared",
     "version_missing": "a precondition without a version needs the transaction's `read_version`",

@@ -98,8 +98,20 @@ FACTS = [
         " planned = '{}' where isempty(planned)",
     ),
     planted(
-        "a maintenance window that occupies units", "maintenance", "is not within the units and the time",
+        "a maintenance window that occupies units", "maintenance", "occupies units, and no task of it runs there",
         "update claims set occupied = true, occupied_from = now() where owner_kind = 'maintenance'",
+    ),
+    planted(
+        "a task of a maintenance window that is not guarded", "maintenance", "is running, and the window occupies the units {}",
+        "insert into maintenance_tasks (window_id, node_id, kind, seconds_max, begins_at, state, task_id, begun_at, waits_for,"
+        " waits_since, waits_until) select window_id, node_id, 'health_probe', 600, now(), 'running', uuidv7(), now(), 'node',"
+        " now(), now() + interval '1 h' from maintenance_units limit 1",
+    ),
+    planted(
+        "a maintenance window that ended before its task", "maintenance", "while its task runs on node",
+        "insert into maintenance_tasks (window_id, node_id, kind, seconds_max, begins_at, state, task_id, begun_at, waits_for,"
+        " waits_since, waits_until) select window_id, node_id, 'health_probe', 600, now(), 'running', uuidv7(), now(), 'node',"
+        " now(), now() + interval '1 h' from maintenance_units limit 1",
     ),
     planted(
         "a claim outside of its maintenance window", "maintenance", "is not within the units and the time",

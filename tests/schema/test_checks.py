@@ -16,6 +16,7 @@ from tests.schema import (
     checks_of_gpu_resets,
     checks_of_guest_sizes,
     checks_of_hardware,
+    checks_of_maintenance_tasks,
     checks_of_networks,
     checks_of_platform,
 )
@@ -27,6 +28,7 @@ CHECKS = {
     **checks_of_platform.CHECKS,
     **checks_of_faults.CHECKS,
     **checks_of_hardware.CHECKS,
+    **checks_of_maintenance_tasks.CHECKS,
     **checks_of_burn_ins.CHECKS,
     **checks_of_consoles.CHECKS,
     **checks_of_drains.CHECKS,

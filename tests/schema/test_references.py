@@ -17,6 +17,7 @@ FOREIGN_KEYS = {
     "balances_tenant_id_fkey": ("balances", "tenants"),
     "enrolment_tokens_node_id_fkey": ("enrolment_tokens", "nodes"),
     "attestation_challenges_node_id_fkey": ("attestation_challenges", "nodes"),
+    "maintenance_tasks_window_id_fkey": ("maintenance_tasks", "maintenance_windows"),
     "maintenance_units_window_id_fkey": ("maintenance_units", "maintenance_windows"),
     "network_addresses_allocation_id_fkey": ("network_addresses", "allocations"),
     "network_addresses_network_id_fkey": ("network_addresses", "networks"),

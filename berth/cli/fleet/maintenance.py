@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +15,19 @@ from berth.cli.session import Session, command
 from berth.cli.times import moment
 
 if TYPE_CHECKING:
-    from berth.client import Client
+    from berth.client import Client, MaintenanceWindow
 
 app = typer.Typer(no_args_is_help=True, help="Maintenance windows of nodes and slots (admin keys only).")
+
+
+def _task(window: MaintenanceWindow) -> str | None:
+    """What the window runs, and on how many nodes it is in each state."""
+    if window.task is None:
+        return None
+    states = Counter(one.state for one in window.tasks)
+    counted = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return f"{window.task.plugin or window.task.kind}: {counted}"
+
 
 LISTED: list[Column] = [
     ("id", lambda w: w.window_id), ("state", lambda w: w.state), ("starts", lambda w: w.starts_at),
@@ -24,8 +35,13 @@ LISTED: list[Column] = [
     ("reason", lambda w: w.reason),
 ]  # fmt: skip
 SHOWN: list[Column] = [
-    *LISTED[:-2], ("planned", lambda w: w.planned), LISTED[-1], ("started", lambda w: w.started_at),
+    *LISTED[:-2], ("planned", lambda w: w.planned), LISTED[-1], ("task", _task), ("started", lambda w: w.started_at),
     ("ended", lambda w: w.ended_at), ("waits for", lambda w: w.waits_for), ("until", lambda w: w.waits_until),
+]  # fmt: skip
+TASKS: list[Column] = [
+    ("node", lambda t: t.node_id), ("state", lambda t: t.state), ("begun", lambda t: t.begun_at),
+    ("ended", lambda t: t.ended_at), ("until", lambda t: t.waits_until), ("failure", lambda t: t.failure),
+    ("evidence", lambda t: t.evidence),
 ]  # fmt: skip
 CONFLICTS: list[Column] = [
     ("owner", lambda c: c.owner), ("state", lambda c: c.state), ("starts", lambda c: c.starts_at),
@@ -55,6 +71,15 @@ class Moving(StrEnum):
 
     MOVE = "move"
     REFUSE = "refuse"
+
+
+class Kind(StrEnum):
+    """What a window runs on each of its nodes."""
+
+    HEALTH_PROBE = "health_probe"
+    BURN_IN = "burn_in"
+    GPU_RESET = "gpu_reset"
+    PLUGIN = "plugin"
 
 
 class Choice(StrEnum):
@@ -99,13 +124,23 @@ def commit(
     reservations: Annotated[
         Moving, typer.Option(help="move the claims of reservations of a SKU to equal units, or refuse the window")
     ] = Moving.REFUSE,
+    task: Annotated[
+        Kind | None, typer.Option(help="what the window runs on each node, once it holds all of its units there")
+    ] = None,
+    plugin: Annotated[
+        str | None, typer.Option(help="of --task plugin: the file in the folder of maintenance plugins of each node")
+    ] = None,
+    task_timeout: Annotated[int | None, typer.Option(help="seconds that a node has for the task", min=1)] = None,
 ) -> None:
-    """Commit a window: it claims its nodes and slots."""
+    """Commit a window: it claims its nodes and slots, and runs its task."""
+    if task is None and (plugin is not None or task_timeout is not None):
+        raise typer.BadParameter("--plugin and --task-timeout need --task")
+    order = None if task is None else {"kind": task.value, "plugin": plugin, "timeout_seconds": task_timeout}
     starts, ends = _time(starts_at, "--starts-at"), _time(ends_at, "--ends-at")
     with session.client() as client:
         made = client.commit_maintenance(
             resources=_resources(client, node, slot), starts_at=starts, ends_at=ends, reason=reason,
-            allocations=allocations.value, reservations=reservations.value,
+            allocations=allocations.value, reservations=reservations.value, task=order,
         )  # fmt: skip
         show_one(session, made, SHOWN)
 
@@ -125,6 +160,14 @@ def show(session: Session, window_id: WindowId) -> None:
     """Show one window, and which of its slots an allocation still holds."""
     with session.client() as client:
         show_one(session, client.get_maintenance(window_id), SHOWN)
+
+
+@command(app, "tasks")
+def tasks(session: Session, window_id: WindowId) -> None:
+    """What became of the task of a window on each of its nodes."""
+    with session.client() as client:
+        found = client.get_maintenance(window_id).tasks
+    show_list(session, iter(found), TASKS, empty="the window runs no task")
 
 
 @command(app, "cancel")

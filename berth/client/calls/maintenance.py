@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
@@ -29,15 +29,19 @@ def commit_maintenance(
     reason: str,
     allocations: Literal["notify", "refuse"] | None = None,
     reservations: Literal["move", "refuse"] | None = None,
+    task: Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[MaintenanceWindow]:
     """Commit a window, which claims its units.
 
-    Raises `ResourceNotFound`, `MaintenanceWindowInvalid`, `MaintenanceConflict`, `MaintenanceTableFull`.
+    Raises `ResourceNotFound`, `MaintenanceWindowInvalid`, `MaintenanceConflict`, `MaintenanceTableFull`,
+    `MaintenanceTaskInvalid`, `MaintenanceTaskUnsupported`. `task`: `kind`, of the kind `plugin` also `plugin`, and if wanted
+    `timeout_seconds`.
     """
     body = {
         "resources": list(resources), "starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(),
         "reason": reason, "allocations": allocations, "reservations": reservations,
+        "task": None if task is None else dict(task),
     }  # fmt: skip
     return write("POST", MAINTENANCE, MaintenanceWindow, body, idempotency_key)
 

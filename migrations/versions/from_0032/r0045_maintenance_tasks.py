@@ -9,10 +9,9 @@ from migrations.upgrading import driver_connection
 revision = "0045"
 down_revision = "0044"
 
-# Deleted with the window: a worker of the version before deletes windows past their retention and does not know this table.
 _STATEMENTS = b"""
 create table maintenance_tasks (
-    window_id   uuid not null references maintenance_windows (id) on delete cascade,
+    window_id   uuid not null references maintenance_windows (id),
     node_id     uuid not null,
     kind        text not null constraint maintenance_task_kind check (kind in ('health_probe', 'burn_in', 'gpu_reset', 'plugin')),
     plugin      text constraint maintenance_task_plugin_name check (plugin ~ '^[a-z0-9][a-z0-9._-]{0,31}$'),
@@ -35,8 +34,10 @@ create table maintenance_tasks (
         else state = 'not_run' or task_id is not null end),
     constraint maintenance_task_failed_why check ((failure is not null) = (state in ('failed', 'interrupted', 'not_run'))),
     constraint maintenance_task_waits check (
-        case when state = 'waiting' then waits_for = 'units' and num_nulls(waits_since, waits_until) = 0 and ended_at is null
-             when state = 'running' then waits_for = 'node' and num_nulls(waits_since, waits_until) = 0 and ended_at is null
+        case when state = 'waiting' then coalesce(waits_for, '') = 'units' and num_nulls(waits_since, waits_until) = 0
+                                          and ended_at is null
+             when state = 'running' then coalesce(waits_for, '') = 'node' and num_nulls(waits_since, waits_until) = 0
+                                         and ended_at is null
              else num_nonnulls(waits_for, waits_since, waits_until) = 0 and ended_at is not null end)
 );
 comment on table maintenance_tasks is 'What a maintenance window runs on each of its nodes, once, and what became of it.';

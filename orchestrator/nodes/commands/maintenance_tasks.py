@@ -68,7 +68,7 @@ async def advance_task(
         why = _why_never(known)
         if why is not None:
             return await _end(tx, window_id, node_id, known, Verdict(WindowTaskState.NOT_RUN, why[:500]))
-        if not known.reachable or not known.held or known.busy:
+        if known.obstacle is not None:
             return None
         task_id = await store.begin(tx, context.signer, window_id, node_id, known, _parameters(known))
         said = {"node_id": str(node_id), "kind": known.kind.value, "plugin": known.plugin, "task_id": str(task_id)}
@@ -86,7 +86,7 @@ def _why_never(known: OpenTask) -> str | None:
         return "node_retired: the node is retired"
     if (known.ends_at - known.clock).total_seconds() < known.seconds_max:
         return _why_late(known)
-    if not known.reachable:
+    if known.obstacle == "offline":
         return None
     feature = FEATURES.get(known.kind)
     if feature is not None and feature not in known.features:
@@ -98,11 +98,11 @@ def _why_never(known: OpenTask) -> str | None:
 
 def _why_late(known: OpenTask) -> str:
     left = f"until the window had less than the {known.seconds_max} s left that the task may take"
-    if not known.reachable:
+    if known.obstacle == "offline":
         return f"node_offline: the node was offline {left}"
-    if not known.held:
+    if known.obstacle == "units":
         return f"units_not_held: an allocation or an orphan kept units of the window {left}"
-    if known.busy:
+    if known.obstacle == "busy":
         return f"node_busy: a burn-in or a reset of GPUs was open {left}"
     return f"window_too_short: the task was not begun {left}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -29,8 +29,8 @@ TYPES = {
 class OpenTask:
     """The task of a locked window on a locked node. `clock` was read after the locks.
 
-    `held`: the window has all of its units there, and nothing of another owner is on them. `busy`: a burn-in or a reset of GPUs
-    is open. `shared`: allocations are on other slots of the node.
+    `obstacle`: why it cannot begin now, as maintenance_task_obstacle.sql says. `shared`: allocations are on other slots of the
+    node.
     """
 
     kind: TaskKind
@@ -40,11 +40,9 @@ class OpenTask:
     window_state: WindowState
     ends_at: datetime
     slots: list[int]
-    held: bool
-    busy: bool
+    obstacle: Literal["offline", "units", "busy"] | None
     shared: bool
     node_state: NodeState
-    reachable: bool
     epoch: int
     features: list[str]
     agent_version: str | None
@@ -62,43 +60,28 @@ class OpenTask:
     clock: datetime
 
 
-# Nothing of another owner may be on the units: what an allocation left there is cleaned up first, and an orphan is decided upon.
-_HELD = """
-coalesce(isempty(u.planned) and u.units <@ (
-    select range_agg(part) from claims c cross join lateral unnest(c.units) part
-    where c.node_id = m.node_id and c.closed_at is null and c.booked and c.owner_id = m.window_id
-      and c.during @> clock_timestamp()), false)
-and not exists (select from claims c where c.node_id = m.node_id and c.closed_at is null and c.occupied
-                                       and c.owner_id <> m.window_id and c.units && u.units)
-and not exists (select from node_orphans o join slots s on s.node_id = o.node_id and s.slot_index = any (o.slots)
-                where o.node_id = m.node_id and o.state <> 'destroyed' and u.units @> s.unit)"""
-_BUSY = """
-exists (select from node_burn_ins b where b.node_id = m.node_id and b.ended_at is null)
-or exists (select from node_gpu_resets r where r.node_id = m.node_id and r.ended_at is null)"""
-_REACHABLE = "n.online and n.identity_conflict_at is null"
 # `clock_timestamp()` of a subquery is read once, so that the index ends the scan.
-_FIND = f"""
+_FIND = """
 select m.window_id, m.node_id from maintenance_tasks m join maintenance_windows w on w.id = m.window_id
-join nodes n on n.id = m.node_id join maintenance_units u on u.window_id = m.window_id and u.node_id = m.node_id
-left join node_tasks k on k.id = m.task_id
+join nodes n on n.id = m.node_id left join node_tasks k on k.id = m.task_id
 where m.ended_at is null and m.begins_at <= (select clock_timestamp())
   and case when m.state = 'running' then k.id is null or k.state not in ('queued', 'dispatched')
            when w.state = 'scheduled' then false
            when w.state <> 'active' or n.state = 'retired' then true
            when m.waits_until < clock_timestamp() + make_interval(secs => m.seconds_max) then true
-           else {_REACHABLE} and not ({_BUSY}) and {_HELD} end
+           else n.online and maintenance_task_obstacle(m.window_id, m.node_id) is null end
 order by m.begins_at, m.window_id, m.node_id limit :limit
 """
 _LOCK_WINDOW = "select state from maintenance_windows where id = :window_id for no key update"
-_READ = f"""
+_READ = """
 select m.kind, m.plugin, m.seconds_max, m.state, w.state as window_state, w.ends_at,
        (select array_agg(s.slot_index order by s.slot_index) from slots s where s.node_id = m.node_id and u.units @> s.unit)
            as slots,
-       {_HELD} as held, {_BUSY} as busy,
+       maintenance_task_obstacle(m.window_id, m.node_id) as obstacle,
        exists (select from claims c where c.node_id = m.node_id and c.closed_at is null and c.owner_kind = 'allocation'
                                       and (c.occupied or lower(c.during) <= clock_timestamp())) as shared,
-       n.state as node_state, {_REACHABLE} as reachable, n.epoch, n.agent_features as features, n.agent_version, n.slot_count,
-       n.gpu_model, t.found, t.approved, coalesce(h.accepted, '{{}}') as accepted,
+       n.state as node_state, n.epoch, n.agent_features as features, n.agent_version, n.slot_count,
+       n.gpu_model, t.found, t.approved, coalesce(h.accepted, '{}') as accepted,
        (select p.task_id from maintenance_tasks p where p.node_id = m.node_id and p.task_id is not null
         order by p.begun_at desc limit 1) as previous_task,
        k.state as task_state, coalesce(k.dispatched_at is not null, true) as task_dispatched, k.result, k.failure_code,

@@ -9,8 +9,6 @@ import pytest
 
 from node_agent.protocol import FailureCode
 from node_agent.wire.burn_in import BurnInReport
-from node_agent.wire.gpu_reset import GpuResetReport
-from node_agent.wire.health import HealthReport, PluginResult
 from node_agent.wire.maintenance import MaintenancePluginReport
 from orchestrator.maintenance.commands.advance import advance_window
 from orchestrator.maintenance.queries import find_due_windows
@@ -20,11 +18,9 @@ from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, provision, release, row_of, rows_of, run_with
 from tests.allocations.seeding import SLOTS, connect, create_allocation, seed, try_create
-from tests.discovery.trees import GPU_ADDRESSES
-from tests.nodes.burn_ins.running import FAULTY, burned_in
 from tests.nodes.burn_ins.running import ask as ask_for_burn_in
 from tests.nodes.gpu_resets.running import ask as ask_for_reset
-from tests.nodes.gpu_resets.running import ready, results, take_out
+from tests.nodes.gpu_resets.running import ready, take_out
 from tests.nodes.maintenance_tasks.running import (
     BROKEN,
     DONE,
@@ -342,72 +338,6 @@ def test_an_agent_of_the_version_before_at_the_start_gets_nothing(database_url: 
 
     run_with(database_url, way)
     assert row_of(database_url, ISSUED)["count"] == 0
-
-
-def test_a_burn_in_and_a_health_probe_are_judged(database_url: str) -> None:
-    node = seed(database_url).nodes[0].id
-    knows_tasks(database_url)
-    plugin = PluginResult(name="fans", verdict="fault", evidence="fan 3 stopped")
-
-    async def way(context: Context) -> None:
-        for kind, found, state, code in (
-            (TaskKind.BURN_IN, burned_in(), WindowTaskState.COMPLETED, None),
-            (TaskKind.HEALTH_PROBE, HealthReport(driver="libvirt"), WindowTaskState.COMPLETED, None),
-            (
-                TaskKind.HEALTH_PROBE,
-                HealthReport(driver="libvirt", plugins=[plugin]),
-                WindowTaskState.FAILED,
-                "fault_found",
-            ),
-            (TaskKind.BURN_IN, FAULTY, WindowTaskState.FAILED, "burn_in_faulty"),
-        ):
-            window_id = await begun_window(context, node, task_of(kind), slots=(2, 3))
-            await begin(context, window_id, node)
-            await answer(context, database_url, found)
-            assert await advance(context, window_id, node) is state, kind
-            assert (await end(context, window_id)).status == 200
-            assert state_of(database_url, window_id) == ("ended", state.value, code)
-
-    run_with(database_url, way)
-    assert [slot for slot, *_ in quarantines(database_url)] == [2, 3]
-
-
-def test_gpus_are_reset_together_or_not_at_all(database_url: str) -> None:
-    node = seed(database_url).nodes[0].id
-
-    async def way(context: Context) -> None:
-        await ready(context, database_url, node)
-        window_id = await begun_window(context, node, task_of(TaskKind.GPU_RESET), slots=(3, 6))
-        await begin(context, window_id, node)
-        kind, order = parameters_of(signed_task(database_url))
-        assert (kind, order["gpus"]) == ("diag.gpu_reset", [GPU_ADDRESSES[3], GPU_ADDRESSES[6]])
-        await answer(context, database_url, results([3, 6]))
-        assert await advance(context, window_id, node) is WindowTaskState.COMPLETED
-        assert (await end(context, window_id)).status == 200
-        window_id = await begun_window(context, node, task_of(TaskKind.GPU_RESET), slots=(3, 6))
-        await begin(context, window_id, node)
-        await answer(context, database_url, results([3, 6], outcome="gpu_reset_failed"))
-        assert await advance(context, window_id, node) is WindowTaskState.FAILED
-
-    run_with(database_url, way)
-    assert [slot for slot, *_ in quarantines(database_url)] == [3, 6]
-
-
-def test_a_reset_that_touched_nothing_lets_the_units_return(database_url: str) -> None:
-    node = seed(database_url).nodes[0].id
-
-    async def way(context: Context) -> None:
-        await ready(context, database_url, node)
-        window_id = await begun_window(context, node, task_of(TaskKind.GPU_RESET), slots=(3,))
-        await begin(context, window_id, node)
-        untouched = GpuResetReport.model_validate(
-            {"driver": "libvirt", "gpus": [{"address": GPU_ADDRESSES[3], "outcome": "gpu_in_use"}]}
-        )
-        await answer(context, database_url, untouched)
-        assert await advance(context, window_id, node) is WindowTaskState.NOT_RUN
-
-    run_with(database_url, way)
-    assert quarantines(database_url) == []
 
 
 def test_a_running_task_a_burn_in_and_a_reset_exclude_each_other(database_url: str) -> None:
