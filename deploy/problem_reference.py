@@ -163,14 +163,8 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/maintenance/rules.py",
         "end or move what `conflicts` names, choose another time, or let the window notify allocations",
     ),
-    "maintenance_task_invalid": (
-        "orchestrator/maintenance/window_tasks.py",
-        "name a plugin for the task `plugin` alone, give the window more time than the task, and name whole nodes for a plugin",
-    ),
-    "maintenance_task_unsupported": (
-        "orchestrator/maintenance/window_tasks.py",
-        "leave the nodes that `nodes` lists out of the window, or make them able to run the task",
-    ),
+    "maintenance_task_invalid": ("orchestrator/maintenance/window_tasks.py", FIX),
+    "maintenance_task_unsupported": ("orchestrator/maintenance/window_tasks.py", "leave out the nodes in `nodes`"),
     "maintenance_window_invalid": (
         "orchestrator/maintenance/rules.py",
         "choose a time within 366 days, of at most 366 days, that is not over",

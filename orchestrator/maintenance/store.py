@@ -149,7 +149,7 @@ update maintenance_windows set state = :state, ended_at = clock_timestamp(), wai
     waits_until = null where id = :id and state = :before
 """
 _CLOSE = "select close_maintenance_claims(:id)"
-# A window whose task runs ends after it: the task has a deadline of its own.
+# A window whose task runs ends after it: the task has a deadline too.
 _DUE = """
 select w.id from maintenance_windows w where w.waits_until <= clock_timestamp()
   and not exists (select from maintenance_tasks k where k.window_id = w.id and k.state = 'running')
