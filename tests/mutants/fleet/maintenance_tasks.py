@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "its units are not occupied", _STORE, "    await tx.execute(_OCCUPY, values)\n", "",
-        f"{_OF_TASKS}::test_a_window_does_not_end_before_its_task_and_no_other_gets_the_units",
+        f"{_OF_TASKS}::test_a_task_runs_once_its_units_are_held_and_the_units_return_after_it",
     ),
     _mutant(
         "its units stay occupied", _STORE, "update claims set occupied = false, occupied_until = clock_timestamp()\n",
