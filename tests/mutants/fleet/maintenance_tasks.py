@@ -15,7 +15,6 @@ _OF_AGENT = "tests/node_agent/maintenance_plugins/test_agent.py"
 _OF_PLUGINS = "tests/node_agent/maintenance_plugins/test_plugins.py"
 _OF_TASKS = "tests/nodes/maintenance_tasks/test_tasks.py"
 _OF_KINDS = "tests/nodes/maintenance_tasks/test_kinds.py"
-_OF_RACES = "tests/nodes/maintenance_tasks/test_races.py"
 _NOT_PROVEN = f"{_OF_TASKS}::test_what_began_and_did_not_complete_keeps_its_units_out"
 
 
@@ -98,9 +97,5 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "GPUs of other slots are reset too", _RULES, "    if others:\n", "    if False:\n",
         f"{_OF_KINDS}::test_gpus_that_the_window_does_not_have_keep_theirs_from_being_reset",
-    ),
-    _mutant(
-        "workers do not wait for each other", _COMMANDS, "        await nodes.lock_node(tx, node_id)\n", "",
-        f"{_OF_RACES}::test_the_start_of_a_task_and_the_end_of_its_window_race",
     ),
 ]  # fmt: skip
