@@ -106,13 +106,13 @@ def _end(record: Record, process: psutil.Process) -> None:
         process.send_signal(record.stop_signal)
     except psutil.NoSuchProcess:
         return
-    for member in _left_after(STOP_SECONDS_MAX, family):
+    for member in left_after(STOP_SECONDS_MAX, family):
         with suppress(psutil.NoSuchProcess):
             member.kill()
-    _left_after(STOP_SECONDS_MAX, family)
+    left_after(STOP_SECONDS_MAX, family)
 
 
-def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+def left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that still run when all have ended or the time is up.
 
     They are not our children, so another process collects their status, perhaps late and in a container perhaps never:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from berth.cli.known_stack import read_secret
+from berth.local.high_availability.configuration import Passwords
 from berth.local.nats_users import NATS_USERS, NatsUsers
 from berth.local.servers import new_password
 from berth.local.state import write_whole
@@ -43,6 +44,15 @@ def postgres_password(secrets_directory: Path) -> str:
 def backup_password(secrets_directory: Path) -> str:
     """The password of the role of `berth backup` on the local PostgreSQL."""
     return secret_once(secrets_directory / f"postgres-{BACKUP_ROLE}-password", new_password)
+
+
+def cluster_passwords(secrets_directory: Path) -> Passwords:
+    """The passwords of a cluster of PostgreSQL: its superuser, replication, rewinding, Patroni's REST API and its Raft."""
+
+    def of(use: str) -> str:
+        return secret_once(secrets_directory / f"cluster-{use}-password", new_password)
+
+    return Passwords(postgres_password(secrets_directory), of("replication"), of("rewind"), of("rest"), of("raft"))
 
 
 def role_passwords(secrets_directory: Path) -> dict[Role, str]:

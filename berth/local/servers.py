@@ -107,14 +107,17 @@ class LocalServer(ABC):
         """Where the server's own output goes."""
         return self.directory.parent / "log" / f"{self.name}.log"
 
-    def _spawn(self, command: Sequence[str], user: str | None = None) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, command: Sequence[str], user: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         require_free_port(self.port, self.name)
         with self.log.open("ab") as log:
             # Its own session, so that a Ctrl-C in the terminal reaches us alone and we stop things in order.
             process: subprocess.Popen[bytes] = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, **_run_as(user)
-            )
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment,
+                **run_as(user),
+            )  # fmt: skip
         self.spawned(process.pid)
         return process
 
@@ -162,15 +165,7 @@ class LocalPostgres(LocalServer):
 
     def make_roles(self, passwords: Mapping[Role, str]) -> dict[Role, str]:
         """Make each role, or give it this password anew; return the connection URL of each."""
-        import psycopg
-        from psycopg import sql
-
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            for role, password in passwords.items():
-                name = sql.Identifier(role)
-                if connection.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
-                    connection.execute(sql.SQL("create role {} login").format(name))
-                connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+        create_roles(self.url("postgres"), passwords)
         return {
             role: f"postgresql://{role}:{password}@127.0.0.1:{self.port}/berth" for role, password in passwords.items()
         }
@@ -196,7 +191,7 @@ class LocalPostgres(LocalServer):
 
     def start(self) -> None:
         """Make the data directory if there is none, start, and create the database `berth` if it is missing."""
-        user = _postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
+        user = postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
         if not (self.directory / "PG_VERSION").exists():
             self._initialise(user)
         options = {
@@ -208,7 +203,7 @@ class LocalPostgres(LocalServer):
         arguments = [part for key, value in options.items() for part in ("-c", f"{key}={value}")]
         self.process = self._spawn([self.program("postgres"), "-D", str(self.directory), *arguments], user)
         wait_until(self._ready, self.process, self.name, self.log)
-        self._create_database()
+        create_database(self.url("postgres"))
 
     def stop(self, with_signal: signal.Signals = signal.SIGINT) -> None:
         """Fast shutdown: sessions are ended, a checkpoint is written."""
@@ -234,7 +229,7 @@ class LocalPostgres(LocalServer):
             "--pwfile=/dev/fd/0", "-D", str(self.directory),
             *(["--no-sync"] if self.settings.get("fsync") == "off" else []),
         ]  # fmt: skip
-        done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **_run_as(user))
+        done = subprocess.run(command, stdin=read_end, capture_output=True, text=True, check=False, **run_as(user))
         os.close(read_end)
         if done.returncode != 0:
             raise ServerProblem(f"PostgreSQL could not make {self.directory}: {done.stderr.strip().splitlines()[-1]}")
@@ -248,12 +243,27 @@ class LocalPostgres(LocalServer):
             return False
         return True
 
-    def _create_database(self) -> None:
-        import psycopg
 
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if connection.execute("select from pg_database where datname = 'berth'").fetchone() is None:
-                connection.execute("create database berth")
+def create_roles(url: str, passwords: Mapping[Role, str]) -> None:
+    """Make each role, or give it this password anew. `url`: of a superuser."""
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for role, password in passwords.items():
+            name = sql.Identifier(role)
+            if connection.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
+                connection.execute(sql.SQL("create role {} login").format(name))
+            connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+
+
+def create_database(url: str) -> None:
+    """Make the database `berth` if it is missing. `url`: of a superuser, for another database."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("select from pg_database where datname = 'berth'").fetchone() is None:
+            connection.execute("create database berth")
 
 
 def _postgres_wheel() -> ModuleType:
@@ -267,7 +277,7 @@ def _postgres_wheel() -> ModuleType:
         raise ServerProblem("PostgreSQL is not installed; install the extra `berth[local]`") from error
 
 
-def _run_as(user: str | None) -> dict[str, Any]:
+def run_as(user: str | None) -> dict[str, Any]:
     """Arguments that make a child run as a system user."""
     return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
 
@@ -283,7 +293,7 @@ def _one_at_a_time() -> Iterator[None]:
         os.close(users)
 
 
-def _postgres_user(directory: Path, installation: Path) -> str | None:
+def postgres_user(directory: Path, installation: Path) -> str | None:
     """Root may not run PostgreSQL: answer the system user to run it as, after making its directories reachable."""
     if os.geteuid() != 0:
         directory.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import migrations
 from berth.cli.deployment.admin_key import admin_key_works, create_admin_key
@@ -33,7 +33,17 @@ from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
 from berth.local.fleet import Guests, PlannedNode, plan_fleet, plan_guest_fleet
+from berth.local.high_availability.cluster import (
+    LocalCluster,
+    MemberStatus,
+    StatusWatch,
+    cluster_of,
+    end_leftover_servers,
+)
+from berth.local.high_availability.layout import CLUSTER_DIRECTORY, require_layout
+from berth.local.high_availability.member import Member, SupervisedMember
 from berth.local.leftovers import Records, record_of
+from berth.local.parts import Part
 from berth.local.processes import (
     ChildProcess,
     Endpoints,
@@ -85,22 +95,8 @@ class StackOptions:
     """Stream WAL of the stack's PostgreSQL into it; None: no backup."""
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     """How often what dies is started again."""
-
-
-@dataclass
-class Part:
-    """One thing of the stack, as shown to a person."""
-
-    name: str
-    state: Literal["starting", "ready", "outside", "restarting", "blocked", "stopped", "failed"]
-    where: str = ""
-    pid: int | None = None
-    seconds: float = 0.0
-    log: Path | None = None
-    restarts: int = 0
-    why: str = ""
-    """What an operator must do while it is `blocked`."""
-    started: float = field(default_factory=time.monotonic)
+    ha: bool = False
+    """PostgreSQL as three servers under Patroni instead of one."""
 
 
 class Stack:
@@ -114,6 +110,7 @@ class Stack:
         self._servers: list[LocalServer] = []
         self._children: list[ChildProcess] = []
         self._held = ExitStack()
+        self.cluster: LocalCluster | None = None
 
     def __enter__(self) -> Self:
         """Start everything; what has started is stopped again when something cannot."""
@@ -132,7 +129,11 @@ class Stack:
         self._stop()
 
     def _start(self) -> None:
+        require_layout(
+            self.state, ha=self.options.ha, outside=self.options.database_url is not None, fresh=self.options.fresh
+        )
         Records(self.state).end_leftovers()
+        end_leftover_servers(self.state.path / CLUSTER_DIRECTORY)
         if self.options.fresh:
             self.state.start_over()
         self.state.prepare()
@@ -157,11 +158,17 @@ class Stack:
         node_port = self._ports.of("node-api")
         require_free_port(public_port, "api")
         require_free_port(node_port, "node-api")
-        if options.database_url is None:
+        backup_url = ""
+        if options.ha:
+            self.cluster = self._start_cluster()
+            database_urls = self.cluster.make_databases(secret_files.role_passwords(self.state.secrets))
+            database_url = self.cluster.url()
+        elif options.database_url is None:
             password = secret_files.postgres_password(self.state.secrets)
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
             self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
             database_urls = postgres.make_roles(secret_files.role_passwords(self.state.secrets))
+            database_url = postgres.url()
             backup_url = postgres.make_backup_role(secret_files.backup_password(self.state.secrets))
             secret_files.write_secret(self.state.secrets / BACKUP_URL_FILE, backup_url + "\n")
         if options.nats_url is None:
@@ -178,7 +185,7 @@ class Stack:
             if address is not None:
                 self._tell(Part(name, "outside", address.rpartition("@")[2]))
         return Endpoints(
-            database_url=options.database_url or postgres.url(),
+            database_url=options.database_url or database_url,
             database_urls={} if options.database_url else database_urls,
             backup_database_url="" if options.database_url else backup_url,
             nats_url=options.nats_url or nats.url_of("operator"),
@@ -191,9 +198,26 @@ class Stack:
             trust_domain=options.trust_domain,
         )
 
-    def _start_server(self, server: LocalServer, where: str, stop_signal: signal.Signals) -> None:
+    def _start_cluster(self) -> LocalCluster:
+        """Three members at once: each needs another one to start."""
+        cluster = cluster_of(self.state, self._ports)
+        self._held.callback(cluster.stop)
+        cluster.prepare()
+        with ExitStack() as parts:
+            for member in cluster.members:
+                self._watch_over(member, signal.SIGKILL)
+                part = parts.enter_context(self._part(member.name, f"127.0.0.1:{member.ports.postgres}", member.log))
+                member.start()
+                part.pid = member.process.pid if member.process else None
+            cluster.wait_formed()
+        return cluster
+
+    def _watch_over(self, server: LocalServer, stop_signal: signal.Signals) -> None:
         server.spawned = lambda pid: self._records.add(record_of(server.name, pid, stop_signal))
         self._servers.append(server)
+
+    def _start_server(self, server: LocalServer, where: str, stop_signal: signal.Signals) -> None:
+        self._watch_over(server, stop_signal)
         with self._part(server.name, where, server.log) as part:
             server.start()
             part.pid = server.process.pid if server.process else None
@@ -292,17 +316,30 @@ class Stack:
 
     def watch(self, stop: threading.Event) -> str | None:
         """Start again what dies; None once `stop` is set, or a sentence about the part that died too often."""
-        parts: list[Supervised] = [SupervisedServer(server) for server in self._servers]
+        parts: list[Supervised] = [
+            SupervisedMember(server) if isinstance(server, Member) else SupervisedServer(server)
+            for server in self._servers
+        ]
         parts += [SupervisedProcess(child) for child in self._children]
         supervisor = Supervisor(parts, self.options.restarts, self._on_change)
         for part in self.parts.values():
             if part.state == "blocked":
                 supervisor.expect(part.name)
-        while not stop.wait(WATCH_SECONDS):
-            given_up = supervisor.look()
-            if given_up is not None:
-                return given_up
+        with StatusWatch(self.cluster) as statuses:
+            while not stop.wait(WATCH_SECONDS):
+                given_up = supervisor.look()
+                if given_up is not None:
+                    return given_up
+                self._show_roles(statuses.take())
         return None
+
+    def _show_roles(self, statuses: Mapping[str, MemberStatus]) -> None:
+        for name, status in statuses.items():
+            part = self.parts[name]
+            where = f"{part.where.partition(',')[0]}, {status}"
+            if part.state == "ready" and where != part.where:
+                part.where = where
+                self._tell(part)
 
     def _on_change(self, watched: Watched, change: Change) -> None:
         part = self.parts[watched.part.name]

@@ -19,7 +19,7 @@ from berth.cli.endings import Refused
 from berth.cli.session import Session
 
 if TYPE_CHECKING:
-    from berth.local.stack import Part
+    from berth.local.parts import Part
 
 STYLES = {
     "ready": "green", "outside": "cyan", "failed": "red", "starting": "yellow", "stopped": "dim",
@@ -97,6 +97,9 @@ def up(
     deaths_max: Annotated[
         int, typer.Option(min=1, max=1000, help="stop everything after one part died this many times within 5 minutes")
     ] = 8,
+    ha: Annotated[
+        bool, typer.Option("--ha", help="three PostgreSQL servers under Patroni with quorum commit, instead of one")
+    ] = False,
 ) -> None:
     """Run PostgreSQL, NATS, Temporal and every process of Berth on this machine until Ctrl-C. A restart keeps the data."""
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
@@ -108,7 +111,7 @@ def up(
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,
         nats_url=settings.nats_url, temporal_address=settings.temporal_address, trust_domain=settings.trust_domain,
-        restarts=RestartPolicy(deaths_max=deaths_max), backup_directory=settings.backup_dir,
+        restarts=RestartPolicy(deaths_max=deaths_max), backup_directory=settings.backup_dir, ha=ha,
         environment={} if settings.temporal_address is None else {"worker": variables_of(settings)},
     )  # fmt: skip
     died = None

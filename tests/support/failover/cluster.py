@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 import migrations
-from berth.local.servers import LocalPostgres, _postgres_user, _run_as, free_port, new_password
+from berth.local.servers import LocalPostgres, postgres_user, run_as, free_port, new_password
 from migrations.roles import Role
 from tests.support.waiting import wait_for
 
@@ -89,7 +89,7 @@ class Member(LocalPostgres):
         return 0 if row is None else int(row[0])
 
     def _copy(self, primary: Member) -> None:
-        user = _postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
+        user = postgres_user(self.directory, Path(self.program("postgres")).parent.parent)
         source = f"{primary.url('postgres')}?application_name={self.name}"
         command = [
             self.program("pg_basebackup"),
@@ -103,7 +103,7 @@ class Member(LocalPostgres):
             "--no-sync",
         ]
         environment = {**os.environ, "PGAPPNAME": self.name}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **_run_as(user))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **run_as(user))
         assert done.returncode == 0, done.stderr
 
 

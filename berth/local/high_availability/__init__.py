@@ -1,0 +1,1 @@
+"""Three PostgreSQL servers under Patroni for `berth up --ha`."""
