@@ -14,10 +14,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg.abc import RV, PQGen
+
+from berth.process.deposed_servers import is_deposed, other_servers
 
 ANSWER_SECONDS_MAX = 13.0
 """Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
@@ -56,6 +58,30 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
 
     answer_seconds_max: float = ANSWER_SECONDS_MAX
     is_shut: bool = False
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
+        """As `AsyncConnection.connect`, and never to a deposed primary (berth/process/deposed_servers.py): the next server is tried.
+
+        Raises `OperationalError` if no server can be connected to.
+        """
+        while True:
+            connection = await super().connect(conninfo, autocommit=True, **options)
+            try:
+                if not await is_deposed(connection):
+                    await connection.set_autocommit(autocommit)
+                    return connection
+                host, port = connection.info.host, connection.info.port
+            except BaseException:
+                await connection.close()
+                raise
+            await connection.close()
+            others = other_servers(conninfo, options, host, port)
+            if others is None:
+                raise psycopg.OperationalError(
+                    f"the server at port {port} was deposed: another one is on a newer timeline"
+                )
+            options |= others
 
     async def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
         """As `AsyncConnection.wait`, through which every statement goes."""

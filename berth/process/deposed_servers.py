@@ -1,0 +1,53 @@
+"""Refuses a PostgreSQL server that has been deposed: it runs as a primary on an earlier timeline than this process has seen.
+
+A primary that returns without its manager (Patroni demotes it, a start by hand does not) answers reads with old data and takes
+writes that no other server has. Addresses with several servers go on to the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import structlog
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import tuple_row
+
+TIMELINE = b"""
+    select s.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
+      from pg_control_system() s where not pg_is_in_recovery()
+"""
+_newest: dict[int, int] = {}
+"""The newest timeline that this process has seen of each database system, by system identifier."""
+
+_log = structlog.get_logger()
+
+
+async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether the server of this new connection, in autocommit mode, is a primary on an earlier timeline than another one was."""
+    cursor = await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(TIMELINE)
+    row = await cursor.fetchone()
+    if row is None:
+        return False
+    system, timeline = row
+    newest = max(timeline, _newest.get(system, 0))
+    _newest[system] = newest
+    if timeline == newest:
+        return False
+    info = connection.info
+    _log.warning("deposed_server_refused", host=info.host, port=info.port, timeline=timeline, newest=newest)
+    return True
+
+
+def other_servers(conninfo: str, options: dict[str, Any], host: str, port: int) -> dict[str, Any] | None:
+    """The parameters `host` and `port` of an address without one of its servers; None if it names no other."""
+    address = {**conninfo_to_dict(conninfo), **{name: value for name, value in options.items() if value is not None}}
+    if address.get("hostaddr"):
+        return None
+    hosts = str(address.get("host") or "").split(",")
+    ports = str(address.get("port") or "").split(",")
+    places = list(zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False))
+    left = [place for place in places if place != (host, str(port)) and place != (host, "")]
+    if not left or len(left) == len(places):
+        return None
+    return {"host": ",".join(host for host, _ in left), "port": ",".join(port for _, port in left)}
