@@ -61,7 +61,7 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
 
     @classmethod
     async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
-        """As `AsyncConnection.connect`, and never to a deposed primary (berth/process/deposed_servers.py): the next server is tried.
+        """As `AsyncConnection.connect`; a deposed primary (berth/process/deposed_servers.py) is left for the next server.
 
         Raises `OperationalError` if no server can be connected to.
         """

@@ -23,6 +23,7 @@ from berth.cli.deployment.readings import (
     read_security,
 )
 from berth.cli.deployment.security_findings import stored_findings
+from berth.cli.deployment.standby_finding import standby_finding
 from berth.cli.settings import Settings
 
 POSTGRES_VERSION_LEAST = 180000
@@ -53,6 +54,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
             "postgres", "ok", f"{version}, {readings.max_connections} connections at most, commits are durable"
         )
     yield clock_finding("postgres", readings.seconds_ahead)
+    yield standby_finding(url)
     try:
         revision, newest = migrations.current_revision(url), migrations.head_revision()
     except migrations.SchemaProblem as problem:

@@ -66,7 +66,7 @@ class LocalCluster:
         for member in self.members:
             require_free_port(member.ports.postgres, member.name)
             member.log.parent.mkdir(parents=True, exist_ok=True)
-        last = last_primary([member.data for member in self.members], self.members[0].user)
+        last = last_primary([member.data for member in self.members])
         self._resumed = next((member for member in self.members if member.data == last), None)
         if self._resumed is not None:
             start_postmaster(self._resumed.data, self._resumed.log, self._resumed.user)

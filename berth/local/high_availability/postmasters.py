@@ -86,10 +86,10 @@ def family_of(server: psutil.Process) -> list[psutil.Process]:
         return [server]
 
 
-def control_of(data: Path, user: str | None) -> Control | None:
+def control_of(data: Path) -> Control | None:
     """What the data directory says; None if it holds no server."""
     command = [LocalPostgres.program("pg_controldata"), "-D", str(data)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", **run_as(user))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     if done.returncode != 0:
         return None
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in done.stdout.splitlines())}
@@ -99,12 +99,12 @@ def control_of(data: Path, user: str | None) -> Control | None:
     return Control(fields["Database cluster state"] in PRIMARY_STATES, max(timelines))
 
 
-def last_primary(data_directories: Sequence[Path], user: str | None) -> Path | None:
+def last_primary(data_directories: Sequence[Path]) -> Path | None:
     """The directory of the only server that ran as primary on the newest timeline; None if that is not certain.
 
     It has every acknowledged commit. Started as primary again it stays on its timeline, where an election would begin a new one.
     """
-    controls = {data: found for data in data_directories if (found := control_of(data, user)) is not None}
+    controls = {data: found for data in data_directories if (found := control_of(data)) is not None}
     newest = max((control.timeline for control in controls.values()), default=0)
     leading = [data for data, control in controls.items() if control.was_primary and control.timeline == newest]
     return leading[0] if len(leading) == 1 and not (leading[0] / "standby.signal").exists() else None

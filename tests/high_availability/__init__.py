@@ -1,0 +1,1 @@
+"""`berth up --ha`: three PostgreSQL servers under Patroni below a whole stack."""

@@ -1,0 +1,112 @@
+"""A primary dies, is lost or freezes under load: nothing acknowledged is lost, and a deposed primary serves nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from berth.local.high_availability.member import Member
+from tests.high_availability.stacks import (
+    Load,
+    Watched,
+    freeze,
+    kill_postgres,
+    lose_machine,
+    stored,
+    thaw,
+    watched_stack,
+)
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def running(server_directory: Path) -> Iterator[Watched]:
+    """One stack for the faults of this file."""
+    with watched_stack(server_directory / f"ha-{uuid.uuid4().hex[:8]}" / "var") as watched:
+        yield watched
+
+
+def frozen_until_replaced(running: Watched, load: Load, member: Member) -> None:
+    """The machine pauses, another member is promoted, and the machine goes on with a server that is a primary still."""
+    before = running.leader_id()
+    frozen = freeze(member)
+    try:
+        wait_for(lambda: answers_as_another(running, before), "another member is promoted")
+        load.wait_for_more(10)
+    finally:
+        thaw(frozen)
+
+
+def answers_as_another(running: Watched, before: str) -> bool:
+    """Whether a member is a primary, and not on the timeline of this one."""
+    return any(leads_on(running, member) not in (None, before) for member in running.cluster.members)
+
+
+def leads_on(running: Watched, member: Member) -> str | None:
+    """What this member is if it is a primary; None if it does not answer or is a standby."""
+    address = running.cluster.url()
+    try:
+        with psycopg.connect(
+            address, host="127.0.0.1", port=str(member.ports.postgres), autocommit=True, connect_timeout=2
+        ) as connection:
+            row = connection.execute("select postgres_leader_id()").fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
+FAULTS: dict[str, Callable[[Watched, Load, Member], None]] = {
+    "postgresql killed": lambda running, load, member: kill_postgres(member),
+    "machine lost": lambda running, load, member: lose_machine(member),
+    "frozen": frozen_until_replaced,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_acknowledged_is_lost_and_a_deposed_primary_serves_nothing(running: Watched, fault: str) -> None:
+    running.wait_whole()
+    tenant = running.whole.tenant()
+    held = tenant.wait(tenant.create(), "active")
+    old, before = running.primary(), running.leader_id()
+    with Load(tenant) as load:
+        load.wait_for_more(20)
+        FAULTS[fault](running, load, old)
+        wait_for(lambda: answers_as_another(running, before), "another member is promoted")
+        load.wait_for_more(20)
+        # It returns by itself. Whatever it answers on the way, the first server of the address is never the deposed one.
+        running.wait_whole()
+        load.wait_for_more(20)
+    new = running.leader_id()
+    assert new.partition("-")[0] == before.partition("-")[0]
+    assert new > before, "a newer timeline of the same system"
+    assert running.primary() is not old
+    assert running.leader_id(first=old) == new
+    assert tenant.client.get_log_version().leader_id == new
+    assert leads_on(running, old) is None
+    assert set(load.acknowledged) <= stored(running.cluster)
+    assert tenant.wait(tenant.create(region="us-1"), "active").status == "active"
+    assert tenant.client.get_allocation(held.allocation_id).status == "active"
+    for allocation_id in load.acknowledged:
+        tenant.client.wait_for(allocation_id, {"released"}, 90)
+    assert running.violations() == []
+
+
+def test_a_start_goes_on_with_the_timeline_and_the_data_that_the_last_end_left(server_directory: Path) -> None:
+    directory = server_directory / f"ha-{uuid.uuid4().hex[:8]}" / "var"
+    with watched_stack(directory) as first:
+        tenant = first.whole.tenant()
+        made = tenant.wait(tenant.create(), "active")
+        leader_id = first.leader_id()
+    with watched_stack(directory) as second:
+        assert second.leader_id() == leader_id
+        states = {part.name: part.state for part in second.stack.parts.values()}
+        assert set(states.values()) == {"ready"}, states
+        with second.stack.admin() as admin:
+            assert admin.get_allocation(made.allocation_id).status == "active"
+        assert second.violations() == []
