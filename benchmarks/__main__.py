@@ -35,6 +35,7 @@ LONG_MODULES = {
     "past": "benchmarks.with_past",
     "history": "benchmarks.history",
     "dispatch_many": "benchmarks.node_api.dispatch_many",
+    "failover": "benchmarks.survival.failover",
 }
 """What takes minutes to seed: `make bench-full`."""
 KNOWN = MODULES | LONG_MODULES

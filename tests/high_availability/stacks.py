@@ -35,10 +35,10 @@ class Watched:
         self.whole = Whole(stack)
 
     def primary(self) -> Member:
-        """The member whose server accepts writes."""
-        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
-            port = connection.info.port
-        return next(member for member in self.cluster.members if member.ports.postgres == port)
+        """The member that leads."""
+        found = self.cluster.primary()
+        assert found is not None
+        return found
 
     def leader_id(self, first: Member | None = None) -> str:
         """Which server answers at the address of all, or at that address with this member first."""
@@ -119,7 +119,9 @@ class Load:
 
 def stored(cluster: LocalCluster) -> set[uuid.UUID]:
     """The ids of every allocation that the primary has."""
-    with psycopg.connect(cluster.url(), autocommit=True) as connection:
+    leader = cluster.primary()
+    assert leader is not None
+    with psycopg.connect(leader.url(), autocommit=True) as connection:
         return {row[0] for row in connection.execute("select id from allocations")}
 
 

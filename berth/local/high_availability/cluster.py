@@ -77,7 +77,7 @@ class LocalCluster:
         """Return when a primary accepts writes that a standby confirms. Raises `ServerProblem` after 90 s."""
         resumed = self._resumed
         if resumed is not None:
-            self._wait(lambda: self.primary_name() == resumed.name, FORMED_SECONDS_MAX, "take the lead again")
+            self._wait(lambda: self.primary() is resumed, FORMED_SECONDS_MAX, "take the lead again")
             for member in self.members:
                 member.configure(may_lead=True)
                 member.reload()
@@ -101,16 +101,18 @@ class LocalCluster:
         return f"postgresql://{user}:{password or self._passwords.superuser}@/{database}?{parameters}"
 
     def statuses(self) -> dict[str, MemberStatus]:
-        """What Patroni says of each member, by the member's name; empty if no member answers."""
-        for member in self.members:
-            view = member.cluster_view()
-            if view:
-                return {f"postgres-{entry.get('name')}": _status(entry) for entry in view}
-        return {}
+        """What Patroni says of each member, by the member's name; empty if no member answers.
 
-    def primary_name(self) -> str | None:
+        Of several views the one with the newest timeline: a member that was cut off believes for a moment that it leads.
+        """
+        views = [[_status(entry) for entry in member.cluster_view()] for member in self.members]
+        newest = max(views, key=lambda view: max((s.timeline or 0 for s in view if s.role == "leader"), default=-1))
+        return {f"postgres-{status.name}": status for status in newest}
+
+    def primary(self) -> Member | None:
         """The member that leads, as far as Patroni says."""
-        return next((name for name, status in self.statuses().items() if status.role == "leader"), None)
+        statuses = self.statuses()
+        return next((m for m in self.members if m.name in statuses and statuses[m.name].role == "leader"), None)
 
     def stop(self) -> None:
         """End every Patroni, then PostgreSQL in order. No member is promoted, so the next start is on the same timeline."""

@@ -62,6 +62,10 @@ class Member(LocalServer):
         """Patroni's configuration, 0600 and outside the member's directory: only this process may replace it."""
         return self.directory.with_suffix(".yml")
 
+    def url(self, database: str = "berth") -> str:
+        """The address of this member alone, as the superuser."""
+        return f"postgresql://postgres:{self._passwords.superuser}@127.0.0.1:{self.ports.postgres}/{database}"
+
     def prepare(self) -> None:
         """Make the directory, for the system user that PostgreSQL runs as."""
         programs = Path(LocalPostgres.program("postgres")).parent

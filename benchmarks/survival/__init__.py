@@ -1,0 +1,1 @@
+"""Benchmarks of what a lost server costs."""
