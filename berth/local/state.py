@@ -6,7 +6,7 @@ endpoints.json  where the CLI finds the stack
 restarts.json   what died since the stack started, and how often it was started again
 secrets/        0700: keys, passwords, tokens; never inside or above a data directory of PostgreSQL, which opens
                 every directory above its own (TRAPS)
-postgres/ nats/ temporal/ agents/<name>/ images/ log/
+postgres/ (or postgres-ha/) nats/ temporal/ agents/<name>/ images/ log/
 """
 
 from __future__ import annotations

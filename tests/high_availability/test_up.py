@@ -50,6 +50,16 @@ def test_a_directory_of_the_other_layout_is_refused_and_stays_as_it_is(
     assert sorted(path.name for path in state.path.iterdir() if path.name != "stack.lock") == before
 
 
+@pytest.mark.parametrize(("made", "ha"), [("postgres", True), ("postgres-ha", False)])
+def test_a_layout_is_not_taken_for_the_other(tmp_path: Path, made: str, ha: bool) -> None:
+    state = StateDirectory(tmp_path / "var")
+    require_layout(state, ha=ha, outside=False)
+    (state.path / made).mkdir(parents=True)
+    require_layout(state, ha=not ha, outside=False)
+    with pytest.raises(StackProblem, match="name another --state-dir"):
+        require_layout(state, ha=ha, outside=False)
+
+
 def test_an_outside_server_and_a_cluster_exclude_each_other(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "var")
     with pytest.raises(StackProblem, match="leave one of them out"):

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import backups, continuity, tenant_filters
+from tests.mutants.barriers import backups, continuity, failovers, tenant_filters
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -94,6 +94,7 @@ MODULES = (
     drivers,
     client,
     continuity,
+    failovers,
     verbs,
     edge,
     limits,

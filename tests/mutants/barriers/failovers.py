@@ -1,0 +1,81 @@
+"""Mutants of the local cluster and of what leaves a deposed primary."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_DEPOSED = "tests/database/test_deposed_primaries.py"
+_FIRST = f"{_DEPOSED}::test_a_deposed_primary_serves_nothing_although_it_is_listed_first"
+_UP = "tests/high_availability/test_up.py"
+_LAYOUT = f"{_UP}::test_a_layout_is_not_taken_for_the_other"
+_LAST = f"{_UP}::test_the_last_primary_is_found_by_its_timeline"
+_FILES = f"{_UP}::test_files_and_rights_of_a_member"
+_FENCE = "berth/process/deposed_servers.py"
+_POSTMASTERS = "berth/local/high_availability/postmasters.py"
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "a deposed primary is used",
+        "database",
+        _FENCE,
+        "    if timeline == newest:\n",
+        "    if timeline <= newest:\n",
+        (_FIRST,),
+    ),
+    Mutant(
+        "a newer timeline is not remembered",
+        "database",
+        _FENCE,
+        "    _newest[system] = newest\n",
+        "    _newest.setdefault(system, newest)\n",
+        (_FIRST,),
+    ),
+    Mutant(
+        "a deposed primary that is listed first hides the next server",
+        "database",
+        _FENCE,
+        "place != (host, str(port)) and place",
+        "place == (host, str(port)) and place",
+        (_FIRST, f"{_DEPOSED}::test_the_next_server_of_an_address"),
+    ),
+    Mutant(
+        "a directory with one server is taken for a cluster",
+        "database",
+        "berth/local/high_availability/layout.py",
+        "    if ha and (state.path / SERVER_DIRECTORY).exists():\n",
+        "    if ha and (state.path / CLUSTER_DIRECTORY / SERVER_DIRECTORY).exists():\n",
+        (_LAYOUT,),
+    ),
+    Mutant(
+        "a directory with a cluster is taken for one server",
+        "database",
+        "berth/local/high_availability/layout.py",
+        "    if not ha and not outside and (",
+        "    if ha and not outside and (",
+        (_LAYOUT,),
+    ),
+    Mutant(
+        "a deposed server is started as the primary",
+        "database",
+        _POSTMASTERS,
+        "if control.was_primary and control.timeline == newest]",
+        "if control.was_primary]",
+        (_LAST,),
+    ),
+    Mutant(
+        "a promotion is known by the control file alone",
+        "database",
+        _POSTMASTERS,
+        'timelines = [int(path.stem, 16) for path in (data / "pg_wal").glob("*.history")]',
+        "timelines: list[int] = []",
+        (_LAST,),
+    ),
+    Mutant(
+        "commits are acknowledged by one server while no standby is there",
+        "database",
+        "berth/local/high_availability/configuration.py",
+        '        "synchronous_mode_strict": True,\n',
+        "",
+        (_FILES,),
+    ),
+]
