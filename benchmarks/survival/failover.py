@@ -138,7 +138,8 @@ def _wait_whole(cluster: LocalCluster) -> None:
         if sorted(status.role for status in found) == ["leader", "quorum_standby", "quorum_standby"]:
             return
         time.sleep(0.1)
-    raise RuntimeError("the members did not come together again")
+    shown = ", ".join(f"{name}: {status}" for name, status in cluster.statuses().items())
+    raise RuntimeError(f"the members did not come together again: {shown}")
 
 
 def _kill_postgres(member: Member) -> Callable[[], None]:

@@ -18,7 +18,8 @@ NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "b
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
     "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/cli/deployment/",
-    "node_agent/journal_file.py", "berth/local/servers.py", "berth/client/consumer_positions.py",
+    "node_agent/journal_file.py", "berth/local/servers.py", "berth/local/high_availability/cluster.py",
+    "berth/client/consumer_positions.py",
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {

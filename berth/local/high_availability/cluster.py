@@ -94,7 +94,7 @@ class LocalCluster:
         return {role: self.url("berth", role, password) for role, password in passwords.items()}
 
     def url(self, database: str = "berth", user: str = "postgres", password: str | None = None) -> str:
-        """The address of all members, of which a client takes the one that accepts writes."""
+        """The address that names every member; a client takes the one that accepts writes."""
         hosts = ",".join("127.0.0.1" for _ in self.members)
         ports = ",".join(str(member.ports.postgres) for member in self.members)
         parameters = f"host={hosts}&port={ports}&target_session_attrs=read-write"

@@ -22,6 +22,7 @@ SETTINGS: Mapping[str, str | int] = {
     "log_min_messages": "warning", "transaction_timeout": 0, "wal_level": "replica", "hot_standby": "on",
     "wal_log_hints": "on", "max_wal_senders": 10, "max_replication_slots": 10, "wal_keep_size": "512MB",
     "max_slot_wal_keep_size": "4GB", "wal_receiver_status_interval": "1s",
+    "wal_retrieve_retry_interval": "500ms",
     # Of a frozen peer: a standby then connects again instead of waiting a minute.
     "wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
 }  # fmt: skip
