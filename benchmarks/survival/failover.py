@@ -101,15 +101,14 @@ def _outages(
     outages = []
     with Creating(port, LOAD_CLIENTS, tenants) as creating:
         for _ in range(kills):
-            _wait_whole(cluster)
+            primary = _wait_whole(cluster)
             creating.first_sent_after(time.monotonic(), OUTAGE_SECONDS_MAX)
-            primary = _leader(cluster)
             began = time.monotonic()
             back = act(primary)
             outages.append(creating.first_sent_after(began, OUTAGE_SECONDS_MAX))
             back()
-        _wait_whole(cluster)
-    with psycopg.connect(_leader(cluster).url(), autocommit=True) as connection:
+        last = _wait_whole(cluster)
+    with psycopg.connect(last.url(), autocommit=True) as connection:
         stored = {str(row[0]) for row in connection.execute("select id from allocations")}
     acknowledged = {found for found, _, _ in creating.acknowledged}
     every = ", ".join(f"{outage:.1f}" for outage in outages)
@@ -122,21 +121,13 @@ def _outages(
     ]
 
 
-def _leader(cluster: LocalCluster) -> Member:
-    """Not by the address of all: a member that was frozen accepts writes for a moment when it goes on."""
-    leader = cluster.primary()
-    if leader is None:
-        raise RuntimeError("no member leads")
-    return leader
-
-
-def _wait_whole(cluster: LocalCluster) -> None:
-    """Return when both standbys confirm commits."""
+def _wait_whole(cluster: LocalCluster) -> Member:
+    """The primary, once two standbys confirm its commits."""
     deadline = time.monotonic() + RETURN_SECONDS_MAX
     while time.monotonic() < deadline:
-        found = cluster.statuses().values()
-        if sorted(status.role for status in found) == ["leader", "quorum_standby", "quorum_standby"]:
-            return
+        primary = cluster.confirmed_primary(2)
+        if primary is not None:
+            return primary
         time.sleep(0.1)
     shown = ", ".join(f"{name}: {status}" for name, status in cluster.statuses().items())
     raise RuntimeError(f"the members did not come together again: {shown}")

@@ -52,12 +52,11 @@ class Watched:
         return str(row[0])
 
     def wait_whole(self) -> None:
-        """Return when both standbys confirm commits, all on one timeline."""
+        """Return when both standbys confirm commits, and Patroni says so too."""
 
         def holds() -> bool:
-            found = self.cluster.statuses().values()
-            roles = sorted(status.role for status in found)
-            return roles == ["leader", "quorum_standby", "quorum_standby"] and len({s.timeline for s in found}) == 1
+            leader = self.cluster.primary()
+            return leader is not None and self.cluster.confirmed_primary(2) is leader
 
         wait_for(holds, "the primary and two standbys that confirm")
 

@@ -82,9 +82,9 @@ class LocalCluster:
                 member.configure(may_lead=True)
                 member.reload()
             self._resumed = None
-        self._wait(lambda: self._confirming() > 0, FORMED_SECONDS_MAX, "form")
+        self._wait(lambda: self.confirmed_primary(1) is not None, FORMED_SECONDS_MAX, "form")
         deadline = time.monotonic() + BOTH_SECONDS_MAX
-        while self._confirming() < len(self.members) - 1 and time.monotonic() < deadline:
+        while self.confirmed_primary(len(self.members) - 1) is None and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def make_databases(self, passwords: Mapping[Role, str]) -> dict[Role, str]:
@@ -120,15 +120,19 @@ class LocalCluster:
             member.kill_patroni()
         end_postmasters([member.data for member in self.members])
 
-    def _confirming(self) -> int:
+    def confirmed_primary(self, standbys: int) -> Member | None:
+        """The primary, if at least so many standbys confirm its commits now; None otherwise. Of the servers, not of Patroni."""
         import psycopg
 
         try:
             with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=2) as connection:
                 row = connection.execute(_CONFIRMING).fetchone()
+                port = connection.info.port
         except psycopg.Error:
-            return 0
-        return 0 if row is None else int(row[0])
+            return None
+        if row is None or row[0] < standbys:
+            return None
+        return next(member for member in self.members if member.ports.postgres == port)
 
     def _wait(self, check: Callable[[], bool], seconds: float, what: str) -> None:
         deadline = time.monotonic() + seconds

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 import migrations
-from berth.local.servers import LocalPostgres, postgres_user, run_as, free_port, new_password
+from berth.local.servers import LocalPostgres, free_port, new_password, postgres_user, run_as
 from migrations.roles import Role
 from tests.support.waiting import wait_for
 
