@@ -315,7 +315,7 @@ def postgres_user(directory: Path, installation: Path) -> str | None:
 
 def system_user(directory: Path, program: Path) -> str | None:
     """The system user to run a program of PostgreSQL as on `directory`, which is made over to it; None: this process's own."""
-    return _postgres_user(directory, program.parent.parent)
+    return postgres_user(directory, program.parent.parent)
 
 
 class LocalNats(LocalServer):

@@ -129,9 +129,11 @@ class Stack:
         self._stop()
 
     def _start(self) -> None:
+        options = self.options
         require_layout(
-            self.state, ha=self.options.ha, outside=self.options.database_url is not None, fresh=self.options.fresh
-        )
+            self.state, ha=options.ha, outside=options.database_url is not None,
+            backed_up=options.backup_directory is not None, fresh=options.fresh,
+        )  # fmt: skip
         Records(self.state).end_leftovers()
         end_leftover_servers(self.state.path / CLUSTER_DIRECTORY)
         if self.options.fresh:
