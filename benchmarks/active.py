@@ -12,8 +12,9 @@ from benchmarks.running import with_environment
 from benchmarks.seeding import SSH_PUBLIC_KEY
 from berth.client import Client
 from berth.local.fleet import PATTERN, SLICE_SKU, PlannedNode
+from berth.local.options import StackOptions
 from berth.local.processes import ProcessPlan
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 
 AGENTS = 2
 P50_MS_MAX = 120.0

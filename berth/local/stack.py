@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from berth.cli.known_stack import (
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
-from berth.local.fleet import Guests, PlannedNode, plan_fleet, plan_guest_fleet
+from berth.local.fleet import PlannedNode, plan_fleet, plan_guest_fleet
 from berth.local.high_availability.cluster import (
     LocalCluster,
     MemberStatus,
@@ -43,6 +43,7 @@ from berth.local.high_availability.cluster import (
 from berth.local.high_availability.layout import CLUSTER_DIRECTORY, require_layout
 from berth.local.high_availability.member import Member, SupervisedMember
 from berth.local.leftovers import Records, record_of
+from berth.local.options import StackOptions
 from berth.local.parts import Part
 from berth.local.processes import (
     ChildProcess,
@@ -58,10 +59,9 @@ from berth.local.processes import (
 )
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
 from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
-from berth.local.state import PUBLIC_PORT_WISHED, RESTARTS, Ports, StateDirectory
+from berth.local.state import RESTARTS, Ports, StateDirectory
 from berth.local.supervision import (
     Change,
-    RestartPolicy,
     Supervised,
     SupervisedProcess,
     SupervisedServer,
@@ -70,33 +70,6 @@ from berth.local.supervision import (
 )
 
 WATCH_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class StackOptions:
-    """What to start. Outside servers are named by their address."""
-
-    state_directory: Path
-    agents: int = 3
-    fresh: bool = False
-    port: int | None = None
-    wished_port: int | None = PUBLIC_PORT_WISHED
-    database_url: str | None = None
-    nats_url: str | None = None
-    temporal_address: str | None = None
-    trust_domain: str = "berth.local"
-    launcher: str | None = None
-    """A module that starts each process of ours (`ProcessPlan.launcher`); for tests."""
-    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """More variables for a process of ours, by the process's name."""
-    guests: Guests | None = None
-    """Real guests, on the two nodes of `plan_guest_fleet` instead of `agents` pretended ones."""
-    backup_directory: Path | None = None
-    """Stream WAL of the stack's PostgreSQL into it; None: no backup."""
-    restarts: RestartPolicy = field(default_factory=RestartPolicy)
-    """How often what dies is started again."""
-    ha: bool = False
-    """PostgreSQL as three servers under Patroni instead of one."""
 
 
 class Stack:

@@ -10,8 +10,9 @@ import pytest
 from berth.cli.deployment.backup.directory import BackupDirectory
 from berth.cli.deployment.backup.stream_status import read_status
 from berth.cli.known_stack import read_stack
+from berth.local.options import StackOptions
 from berth.local.processes import Endpoints, backup_stream_plan
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from tests.berth.commands import berth
 from tests.deploy.deployment import SETTINGS, known_variables
 from tests.support.waiting import wait_for

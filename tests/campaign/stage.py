@@ -17,6 +17,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from berth.local.authority import Authority
+from berth.local.options import StackOptions
 from berth.local.processes import (
     ChildProcess,
     Endpoints,
@@ -28,7 +29,7 @@ from berth.local.processes import (
     worker_plan,
 )
 from berth.local.servers import LocalServer
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL

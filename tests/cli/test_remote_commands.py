@@ -22,6 +22,8 @@ USE_A_SERVER_DIRECTLY = {
     "certificate verify", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
+    "backup run", "backup stream", "backup list", "backup verify", "backup keys", "backup open-keys",
+    "backup new-recovery-key",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"
 WINDOW = ["--starts-at", "2030-03-01T12:00:00Z", "--ends-at", "2030-03-01T14:00:00Z"]
@@ -49,6 +51,7 @@ REMOTE: dict[str, list[str]] = {
     "maintenance commit": ["--node", "n", *WINDOW, "--reason", "x"],
     "maintenance list": [],
     "maintenance show": [ID],
+    "maintenance tasks": [ID],
     "certificate show": [ID],
     "node topology": ["n"],
     "node health": ["n"],

@@ -17,9 +17,10 @@ from temporalio.client import Client as TemporalClient
 
 from berth.cli.deployment.stream_check import check_stream
 from berth.local.fleet import PlannedNode, plan_fleet
+from berth.local.options import StackOptions
 from berth.local.processes import ChildProcess
 from berth.local.secret_files import write_secret
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from berth.local.state import write_whole
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 from tests.support.whole_stack import NODE_API, Tenant, Whole

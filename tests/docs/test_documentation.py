@@ -17,7 +17,8 @@ import typer.main
 from typer.core import TyperGroup
 
 from berth.cli.main import app
-from berth.local.stack import Stack, StackOptions
+from berth.local.options import StackOptions
+from berth.local.stack import Stack
 from tests.deploy.deployment import DEPLOY, ROOT, known_variables
 
 PAGES = [ROOT / "README.md", DEPLOY / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from berth.client import Client
-from berth.local.stack import Stack, StackOptions
+from berth.local.options import StackOptions
+from berth.local.stack import Stack
 from tests.deploy.deployment import ROOT
 from tests.docs.page_scripts import blocks, missing_lines, run
 

@@ -13,7 +13,7 @@ from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
 from tests.drivers.in_process import Node, play
 from tests.drivers.libvirt_harness import usable
-from tests.libvirt_driver.placement.test_live_placement import Placed
+from tests.libvirt_driver.placement.harness import Placed
 
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
 

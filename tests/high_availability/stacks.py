@@ -16,7 +16,8 @@ from berth.client import BerthError
 from berth.local.high_availability.cluster import LocalCluster
 from berth.local.high_availability.member import Member
 from berth.local.high_availability.postmasters import family_of, kill_postmaster, postmaster_of
-from berth.local.stack import Stack, StackOptions
+from berth.local.options import StackOptions
+from berth.local.stack import Stack
 from orchestrator.verification.all_checks import run_checks
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.schema.checks import Check, both, digest, least, length, one_of, one_of_states, only_row, whole_or_absent
-from tests.schema.checks_of_images import IMAGES
+from tests.schema.checks_of_catalogue import IMAGES
 from tests.support.rows import HASH, LATER, NOW, OTHER, TENANT
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 

@@ -10,11 +10,11 @@ import pytest
 from tests.schema import (
     checks_of_allocations,
     checks_of_burn_ins,
+    checks_of_catalogue,
     checks_of_consoles,
     checks_of_drains,
     checks_of_faults,
     checks_of_gpu_resets,
-    checks_of_guest_sizes,
     checks_of_hardware,
     checks_of_maintenance_tasks,
     checks_of_networks,
@@ -33,7 +33,7 @@ CHECKS = {
     **checks_of_consoles.CHECKS,
     **checks_of_drains.CHECKS,
     **checks_of_gpu_resets.CHECKS,
-    **checks_of_guest_sizes.CHECKS,
+    **checks_of_catalogue.GUEST_SIZES,
     **checks_of_networks.CHECKS,
 }
 

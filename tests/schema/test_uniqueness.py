@@ -142,6 +142,7 @@ PAYMENT: Row = {
     ),
     "kind": "top_up", "actor_id": "1", "operation_key": "k",
 }  # fmt: skip
+RUNNING_TASK: Row = {"state": "running", "waits_for": "node", "task_id": OTHER, "begun_at": NOW}
 ORPHANS_TASK: Row = {"allocation_id": None, "orphan_id": TENANT}
 
 # Partial indexes, or keys of rows that are not the table's first: the rows' common columns, and the second row's.
@@ -149,6 +150,7 @@ ROWS: dict[str, tuple[Row, Row]] = {
     "one_successor": ({"predecessor": "00"}, {"serial": "02", "predecessor": "01"}),
     "ledger_credit_once": ({"kind": "credit"}, {"id": 2, "allocation_id": OTHER, "version": 2}),
     "ledger_payment_once": (PAYMENT, {"id": 2, "actor_id": "2", "operation_key": "l"}),
+    "one_maintenance_task": (RUNNING_TASK, {"window_id": OTHER, "node_id": OTHER}),
     "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
     "wipe_certificate_number": (

@@ -14,8 +14,9 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from berth.client import Allocation, Client, CreatedAllocation
+from berth.local.options import StackOptions
 from berth.local.servers import LocalServer
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from orchestrator.verification.all_checks import run_checks
 from tests.metrics_ports import get
 from tests.support.waiting import WAIT_SECONDS_MAX

@@ -17,7 +17,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from berth.client import Allocation, InvalidState, Node, NodeInUse, SkuUnavailable
-from berth.local.stack import Stack, StackOptions
+from berth.local.options import StackOptions
+from berth.local.stack import Stack
 from orchestrator.allocations.failures import FAILURES, Code
 from tests.at_length import at_length
 from tests.support.waiting import wait_for

@@ -13,7 +13,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from berth.client import Allocation, CreatedAllocation, InvalidState, Node, NotFound, Orphan
-from berth.local.stack import Stack, StackOptions
+from berth.local.options import StackOptions
+from berth.local.stack import Stack
 from node_agent.journal_file import read_journal
 from node_agent.journal_records import Reported
 from node_agent.journal_state import JournalState

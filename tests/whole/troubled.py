@@ -15,8 +15,9 @@ import psycopg
 
 from berth.cli.deployment.stream_check import check_stream
 from berth.client import BerthError, CreatedAllocation
+from berth.local.options import StackOptions
 from berth.local.processes import ProcessPlan
-from berth.local.stack import Stack, StackOptions
+from berth.local.stack import Stack
 from tests.proxy import Proxies
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import NODE_API, Tenant, Whole

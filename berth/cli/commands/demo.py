@@ -33,7 +33,8 @@ def demo(
     # The stack and asyncssh, for this command alone: start-up stays light for all others.
     from berth.local.demo.play import REPORT, play, write_report
     from berth.local.fleet import DEMO_AGENTS, Guests
-    from berth.local.stack import Stack, StackOptions
+    from berth.local.options import StackOptions
+    from berth.local.stack import Stack
     from berth.local.state import MARK, StateDirectory
 
     directory = session.state_dir if session.state_dir_is_named else session.state_dir / "demo"

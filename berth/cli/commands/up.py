@@ -103,7 +103,8 @@ def up(
 ) -> None:
     """Run PostgreSQL, NATS, Temporal and every process of Berth on this machine until Ctrl-C. A restart keeps the data."""
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
-    from berth.local.stack import Stack, StackOptions
+    from berth.local.options import StackOptions
+    from berth.local.stack import Stack
     from berth.local.supervision import RestartPolicy
     from berth.process.temporal_connections import variables_of
 

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from node_agent.drivers.choice import choose_driver
-from node_agent.drivers.contract import Driver, DriverFailure
+from node_agent.drivers.contract import DriverFailure
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import FailureCode
-from node_agent.settings import Settings
 from tests.drivers.in_process import Node, play
-from tests.drivers.libvirt_harness import LibvirtHarness, usable
+from tests.drivers.libvirt_harness import usable
+from tests.libvirt_driver.placement.harness import Placed
 
 pytestmark = pytest.mark.hardware
-
-
-class Placed(LibvirtHarness):
-    """Guests under other settings of processors and memory."""
-
-    def __init__(self, **changes: Any) -> None:
-        self._changes = changes
-
-    def driver(self, settings: Settings) -> Driver:
-        changes = {
-            "agent_driver": "libvirt", "guest_dir": self.directory(settings.agent_state_dir), "guest_processors": 1,
-            "guest_memory_bytes": 96 << 20, "guest_disk_bytes": 1 << 30, "agent_readiness_seconds": 80.0, **self._changes,
-        }  # fmt: skip
-        return choose_driver(settings.model_copy(update=changes))
 
 
 def test_a_guest_runs_on_the_processors_of_its_slot_alone(tmp_path: Path) -> None:

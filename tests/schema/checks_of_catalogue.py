@@ -1,4 +1,4 @@
-"""The check constraints of images."""
+"""CHECK constraints of images, and of the sizes of guests in SKUs."""
 
 from __future__ import annotations
 
@@ -53,4 +53,20 @@ IMAGES: dict[str, Check] = {
         ({"gpu_driver_version": "570.1", "fabric_manager_version": "570.1"}, {"gpu_driver_version": "570.1"}),
     ),
     "images_url_check": length("images", "url", 0, 2000),
+}
+
+GUEST_SIZES: dict[str, Check] = {
+    "sku_memory_is_bounded": Check(
+        "skus",
+        tuple({"memory_bytes_per_gpu": wrong} for wrong in (0, 63 << 20, (64 << 20) + 1, (1 << 46) + (1 << 20))),
+        ({"memory_bytes_per_gpu": 64 << 20}, {"memory_bytes_per_gpu": 1 << 46}),
+    ),
+    "sku_size_is_of_slices": Check(
+        "skus",
+        ({"shape": "baremetal", "vcpus_per_gpu": 1}, {"shape": "baremetal", "memory_bytes_per_gpu": 64 << 20}),
+        ({"shape": "baremetal"}, {"vcpus_per_gpu": 1, "memory_bytes_per_gpu": 64 << 20}),
+    ),
+    "sku_vcpus_are_bounded": Check(
+        "skus", ({"vcpus_per_gpu": 0}, {"vcpus_per_gpu": 257}), ({"vcpus_per_gpu": 1}, {"vcpus_per_gpu": 256})
+    ),
 }
