@@ -32,6 +32,7 @@ from berth.cli.known_stack import (
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
+from berth.local.backups import require_own_backups
 from berth.local.fleet import PlannedNode, plan_fleet, plan_guest_fleet
 from berth.local.high_availability.cluster import (
     LocalCluster,
@@ -146,6 +147,8 @@ class Stack:
             database_url = postgres.url()
             backup_url = postgres.make_backup_role(secret_files.backup_password(self.state.secrets))
             secret_files.write_secret(self.state.secrets / BACKUP_URL_FILE, backup_url + "\n")
+            if options.backup_directory is not None:
+                require_own_backups(options.backup_directory, postgres.url("postgres"))
         if options.nats_url is None:
             users = secret_files.nats_users(self.state.secrets)
             nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"), users)

@@ -19,7 +19,7 @@ SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|
 MAY_HOLD_SQL = (
     "orchestrator/database/", "orchestrator/verification/", "outbox_relay/", "migrations/", "berth/cli/deployment/",
     "node_agent/journal_file.py", "berth/local/servers.py", "berth/local/high_availability/cluster.py",
-    "berth/client/consumer_positions.py",
+    "berth/client/consumer_positions.py", "berth/local/backups.py",
 )  # fmt: skip
 STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {

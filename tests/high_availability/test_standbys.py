@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import psycopg
 import pytest
 
 from berth.cli.deployment.standby_finding import standby_finding
 from berth.cli.deployment.standbys import Standby, judge_standbys
+from berth.local.servers import LocalPostgres
+from tests.allocations.driving import rows_of
+from tests.support.waiting import wait_for
 
 B = Standby("b", "streaming", "quorum", 0)
 C = Standby("c", "streaming", "quorum", 2048)
@@ -29,6 +35,20 @@ def test_the_judgement(names: str, standbys: list[Standby], verdict: str, words:
     assert found.verdict == verdict
     assert words in found.detail
     assert found.detail.startswith("primary x:1, timeline 1; ")
+
+
+def test_the_receiver_of_a_backup_is_no_standby(
+    postgres_server: LocalPostgres, database_url: str, tmp_path: Path
+) -> None:
+    url = postgres_server.make_backup_role(postgres_server.password)
+    command = [LocalPostgres.program("pg_receivewal"), f"--dbname={url}", f"--directory={tmp_path}", "--no-loop"]
+    receiver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: rows_of(database_url, "select from pg_stat_replication"), "the receiver is connected")
+        assert standby_finding(database_url).verdict == "skipped"
+    finally:
+        receiver.terminate()
+        receiver.wait()
 
 
 def test_one_server_is_named_with_its_timeline(database_url: str) -> None:

@@ -7,12 +7,14 @@ from psycopg.rows import class_row
 
 from berth.cli.deployment.findings import Finding
 from berth.cli.deployment.standbys import Standby, judge_standbys
+from migrations.roles import BACKUP_ROLE
 
 CONNECT_SECONDS = 5
 _STANDBYS = """
 select application_name as name, state, sync_state, pg_current_wal_lsn() - replay_lsn as behind_bytes
-  from pg_stat_replication order by application_name
+  from pg_stat_replication where usename is distinct from %s and state is distinct from 'backup' order by application_name
 """
+"""Without receivers of backups: they are no standbys."""
 _PRIMARY = """
 select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int, current_setting('synchronous_standby_names')
  where not pg_is_in_recovery()
@@ -29,6 +31,6 @@ def standby_finding(database_url: str) -> Finding:
                 "bad",
                 "the address leads to a standby; name every server and target_session_attrs=read-write",
             )
-        standbys = connection.cursor(row_factory=class_row(Standby)).execute(_STANDBYS).fetchall()
+        standbys = connection.cursor(row_factory=class_row(Standby)).execute(_STANDBYS, (BACKUP_ROLE,)).fetchall()
         where = f"primary {connection.info.host or 'here'}:{connection.info.port}, timeline {primary[0]}"
     return judge_standbys(where, str(primary[1]), standbys)

@@ -117,7 +117,10 @@ class Member(LocalServer):
         status, body = self._get("/cluster")
         if status != HTTPStatus.OK:
             return []
-        members = json.loads(body).get("members", [])
+        try:
+            members = json.loads(body).get("members", [])
+        except ValueError:  # cut off
+            return []
         return [entry for entry in members if isinstance(entry, dict)]
 
     def _get(self, path: str) -> tuple[int, bytes]:

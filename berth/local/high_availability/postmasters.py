@@ -16,6 +16,7 @@ from berth.local.servers import LocalPostgres, ServerProblem, run_as
 
 START_SECONDS_TOLERANCE = 3.0
 STOP_SECONDS_MAX = 20.0
+RECOVERY_SECONDS_MAX = 600
 PRIMARY_STATES = ("in production", "shut down", "shutting down", "in crash recovery")
 """What `pg_controldata` says of a server that ran as a primary last."""
 
@@ -112,10 +113,12 @@ def last_primary(data_directories: Sequence[Path]) -> Path | None:
 
 def start_postmaster(data: Path, log: Path, user: str | None) -> None:
     """Start a server with the settings of its files, detached from this process. Raises `ServerProblem`."""
-    command = [LocalPostgres.program("pg_ctl"), "-D", str(data), "-w", "-t", "60", "start"]
+    command = [LocalPostgres.program("pg_ctl"), "-D", str(data), "-w", "-t", str(RECOVERY_SECONDS_MAX), "start"]
     with log.open("ab") as output:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, cwd="/", **run_as(user)
         )
     if done.returncode != 0:
-        raise ServerProblem(f"PostgreSQL of {data} did not start; see {log}")
+        raise ServerProblem(
+            f"PostgreSQL of {data} did not start; see {log}, or move that directory away: the other members go on without it"
+        )
