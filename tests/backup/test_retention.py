@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from berth.cli.deployment.backup.catalogue import Backup, Listed, list_backups
 from berth.cli.deployment.backup.directory import RETENTION_LOCK
 from berth.cli.deployment.backup.retention import Kept, choose, removable_segments
-from berth.cli.deployment.backup.wal import Segment, contiguous_until, has_gap
+from berth.cli.deployment.backup.wal import Segment
 from tests.backup.stage import Stage
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -75,17 +75,6 @@ def test_no_kept_backup_loses_wal(listed: list[Listed], segments: list[Segment])
     else:
         oldest = min(one.first_segment for one in backups)
         assert {segment for segment in segments if segment.number < oldest} == gone
-
-
-@given(st.sets(st.integers(0, 40)), st.integers(0, 40))
-def test_gaps_are_found(numbers: set[int], first: int) -> None:
-    later = {number for number in numbers if number >= first}
-    missing = set(range(first, max(later, default=first - 1) + 1)) - later
-    assert has_gap(numbers, first) == bool(missing)
-    until = contiguous_until(numbers, first)
-    if until is not None:
-        assert set(range(first, until + 1)) <= numbers
-        assert until + 1 not in numbers
 
 
 @pytest.mark.full

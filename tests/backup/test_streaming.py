@@ -80,6 +80,24 @@ def test_the_receiver_ends_with_a_killed_stream_which_goes_on_where_it_was(stage
         assert stage.verify().rows["markers"] == 3
 
 
+def test_a_segment_torn_by_a_full_disk_stops_neither_the_restore_nor_the_next_start(stage: Stage) -> None:
+    with stage.streaming():
+        stage.back_up()
+        stage.mark()
+        stage.switch_wal()
+        stage.wait_streamed()
+    last = max((stage.directory.wal / "000001").iterdir())
+    torn = last if last.suffix else last.with_name(f"{int(last.name, 16) + 1:024X}.partial")
+    torn.write_bytes(bytes(1 << 20))
+    result = stage.verify()
+    assert (result.ok, result.rows["markers"]) == (True, 1)
+    stage.mark()
+    with stage.streaming():
+        stage.wait_streamed()
+        result = stage.verify()
+    assert (result.ok, result.rows["markers"], result.wal_gap) == (True, 2, False)
+
+
 @pytest.mark.full
 def test_two_streams_into_one_directory(stage: Stage) -> None:
     with stage.streaming() as first:

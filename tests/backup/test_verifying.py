@@ -13,6 +13,7 @@ from berth.cli.deployment.backup.base_backup import run_backup
 from berth.cli.deployment.backup.catalogue import list_backups
 from berth.cli.deployment.backup.crash_points import CrashPoint
 from berth.cli.deployment.backup.directory import VERIFY_LOCK
+from berth.cli.deployment.backup.findings import backup_findings
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.scratch import scratch_server
 from berth.cli.deployment.backup.verifying import Asked, verify_backup
@@ -112,6 +113,30 @@ def test_missing_wal_is_found(stage: Stage) -> None:
     result = stage.verify()
     assert (result.ok, result.code, result.wal_gap) == (False, "wal_gap", True)
     assert result.rows["markers"] < 3
+
+
+@pytest.mark.parametrize("place", ["middle", pytest.param("last", marks=pytest.mark.full)])
+def test_damaged_wal_is_found_although_the_recovery_ends_without_an_error(stage: Stage, place: str) -> None:
+    """PostgreSQL takes a record that it cannot read for the end of the WAL."""
+    with stage.streaming():
+        stage.back_up()
+        for _ in range(4):
+            stage.mark()
+            stage.switch_wal()
+        stage.mark()
+        stage.wait_streamed()
+    assert stage.verify().ok
+    segments = sorted((stage.directory.wal / "000001").glob("0*"))
+    damaged = segments[-4 if place == "middle" else -1]
+    content = bytearray(damaged.read_bytes())
+    content[60:400] = bytes(byte ^ 0xFF for byte in content[60:400])
+    damaged.write_bytes(content)
+    result = stage.verify()
+    assert result.rows["markers"] == (1 if place == "middle" else 4)
+    assert (result.ok, result.code) == (False, "wal_unreadable")
+    findings = {one.subject: one for one in backup_findings(stage.directory.path, stage.directory.path)}
+    assert findings["backup proof"].verdict == "bad"
+    assert segments[-1].name.removesuffix(".partial") in findings["backup proof"].detail
 
 
 def test_the_unfinished_segment_is_used_once_and_the_finished_one_instead(stage: Stage) -> None:

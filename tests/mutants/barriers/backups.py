@@ -11,6 +11,7 @@ VERIFY = "tests/backup/test_verifying.py"
 RETENTION = "tests/backup/test_retention.py"
 ESCROW = "tests/backup/test_escrow.py"
 DOCTOR = "tests/backup/test_doctor.py"
+WAL = "tests/backup/test_wal.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
@@ -180,5 +181,45 @@ MUTANTS: list[Mutant] = [
         "    if lacking:\n",
         "    if False:\n",
         (f"{DOCTOR}::test_the_escrow_lacks_a_key_that_is_newer",),
+    ),
+    Mutant(
+        "a recovery that ends before the last stored segment is a proof",
+        "backup",
+        f"{HERE}/verifying.py",
+        "    elif unread is not None and result.code is None:\n",
+        "    elif False:\n",
+        (f"{VERIFY}::test_damaged_wal_is_found_although_the_recovery_ends_without_an_error[middle]",),
+    ),
+    Mutant(
+        "an unfinished segment before the last one is no gap",
+        "backup",
+        f"{HERE}/wal.py",
+        "not stored.complete.get((owner(number), number))",
+        "(owner(number), number) not in stored.complete",
+        (f"{WAL}::test_an_unfinished_segment_between_runs",),
+    ),
+    Mutant(
+        "a segment of an ancestor closes the gap of a timeline",
+        "backup",
+        f"{HERE}/wal.py",
+        "any(not stored.complete.get((owner(number), number)) for",
+        "any(not any(stored.complete.get((line, number)) for line, _ in begins) for",
+        (f"{WAL}::test_gaps_across_timelines_are_found",),
+    ),
+    Mutant(
+        "the receiver starts over a torn segment",
+        "backup",
+        f"{HERE}/streaming.py",
+        "            os.truncate(path, 0)\n",
+        "",
+        (f"{STREAM}::test_a_segment_torn_by_a_full_disk_stops_neither_the_restore_nor_the_next_start",),
+    ),
+    Mutant(
+        "a torn segment is restored as it is",
+        "backup",
+        f"{HERE}/wal.py",
+        "            os.truncate(staged, segment_bytes)\n",
+        "            pass\n",
+        (f"{WAL}::test_a_torn_segment_is_staged_with_its_whole_size",),
     ),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from berth.cli.deployment.backup.directory import BackupDirectory, read_json, write_whole
 from berth.cli.deployment.backup.problems import BackupProblem
-from berth.cli.deployment.backup.wal import has_gap, numbers_in
+from berth.cli.deployment.backup.wal import reach_of, read_stored
 
 DESCRIPTION, RESULT, DATA = "backup.json", "verified.json", "data"
 
@@ -68,14 +68,19 @@ def list_backups(directory: BackupDirectory) -> list[Listed]:
     directory.system_identifier()
     backups = []
     try:
-        for folder in directory.base.iterdir():
-            if not folder.name.startswith("."):
-                backups.append((_read(folder), read_json(folder / RESULT)))
+        folders = [folder for folder in directory.base.iterdir() if not folder.name.startswith(".")]
     except FileNotFoundError:
         return []
-    numbers = {size: numbers_in(directory.wal, size) for size in {backup.segment_bytes for backup, _ in backups}}
+    for folder in folders:
+        try:
+            backups.append((_read(folder), read_json(folder / RESULT)))
+        except BackupProblem:
+            if folder.exists():
+                raise
+            # Retention has discarded it meanwhile.
+    stored = {size: read_stored(directory.wal, size) for size in {backup.segment_bytes for backup, _ in backups}}
     listed = [
-        Listed(backup, result, has_gap(numbers[backup.segment_bytes], backup.first_segment))
+        Listed(backup, result, reach_of(stored[backup.segment_bytes], backup.timeline, backup.first_segment).gap)
         for backup, result in backups
     ]
     return sorted(listed, key=lambda one: one.backup.order, reverse=True)

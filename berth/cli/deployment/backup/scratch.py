@@ -46,6 +46,7 @@ class Scratch:
         # The address of a socket has at most 107 bytes, and the place may be deep.
         self.sockets = Path(tempfile.gettempdir()) / identity
         self.data = self.folder / "data"
+        self.wal = self.folder / "wal"
         self.log = self.folder / "postgres.log"
         self._postgres = programs.program("postgres", programs_dir)
         self._user: str | None = None
@@ -61,13 +62,12 @@ class Scratch:
         # The original's ALTER SYSTEM, which a server reads whatever else it is given.
         (self.data / "postgresql.auto.conf").write_text("")
         (self.data / "recovery.signal").touch()
-        staged = self.folder / "wal"
-        staged.mkdir()
-        count = stage(wal, first, segment_bytes, staged, self._own, link=self._user is None)
+        self.wal.mkdir()
+        count = stage(wal, first, segment_bytes, self.wal, self._own, link=self._user is None)
         (self.folder / "empty.conf").touch()
         (self.folder / "hba.conf").write_text("local all all trust\n")
         self.log.touch()
-        for path in (self.folder, staged, self.folder / "empty.conf", self.folder / "hba.conf", self.log, self.data):
+        for path in (self.folder, self.wal, self.folder / "empty.conf", self.folder / "hba.conf", self.log, self.data):
             self._own(path)
         if self._user is not None:
             for path in self.data.rglob("*"):

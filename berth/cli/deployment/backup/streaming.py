@@ -6,6 +6,7 @@ run of the stream, and the status says that base backups of before it reach no f
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -126,6 +127,7 @@ class Streamer:
         if not server.slot_exists:
             self._require_no_break(server)
             create_slot(options.url, options.slot)
+        _empty_torn(self._run(), server.segment_bytes)
         parameters, environment = programs.without_password(options.url)
         command = [
             programs.program("pg_receivewal", options.programs_dir), f"--dbname={parameters}", f"--directory={self._run()}",
@@ -227,6 +229,18 @@ class Streamer:
         self._metrics.gaps.inc()
         log.error("wal_gap", why=why.strip().splitlines()[-1])
         self._new_run(int(self._run().name) + 1)
+
+
+def _empty_torn(run: Path, segment_bytes: int) -> None:
+    """Empty what a full disk left of a new segment: the receiver refuses to start over it, and begins an empty one again.
+
+    It holds no WAL: the receiver writes WAL only into a file that has its whole size. The caller holds the stream's lock.
+    """
+    for path in run.glob("*.partial"):
+        size = path.stat().st_size
+        if segment_of(path.name, segment_bytes) is not None and size not in (0, segment_bytes):
+            log.warning("torn_segment_emptied", file=path.name, bytes=size)
+            os.truncate(path, 0)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

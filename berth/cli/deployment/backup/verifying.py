@@ -16,6 +16,7 @@ from berth.cli.deployment.backup.directory import RETENTION_LOCK, VERIFY_LOCK, B
 from berth.cli.deployment.backup.manifest import check_files, read_manifest
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.scratch import Scratch, clear_leftovers, scratch_server
+from berth.cli.deployment.backup.wal import begins_record, name_of, reach_of, read_stored
 from berth.cli.deployment.verify import RESCUE_SECONDS, as_data
 from berth.cli.settings import Settings
 from berth.process.crash_points import reach
@@ -25,7 +26,7 @@ _TABLES = """
 select c.relname from pg_class c
 where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1
 """
-_LAST_COMMIT = "select pg_last_xact_replay_timestamp()"
+_LAST_COMMIT = "select pg_last_xact_replay_timestamp(), pg_last_wal_replay_lsn() - '0/0'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,13 @@ def verify_backup(directory: BackupDirectory, asked: Asked, settings: Settings) 
 
 
 def _judge(directory: BackupDirectory, backup: Backup, asked: Asked, settings: Settings, result: Result) -> None:
-    began = datetime.now(UTC)
+    began, unread = datetime.now(UTC), None
     with scratch_server(asked.scratch, asked.programs_dir) as scratch:
         try:
             url = _restore(directory, backup, asked, scratch, result)
             reach(CrashPoint.AFTER_RESTORE)
-            _examine(url, backup, settings, result)
+            ended = _examine(url, backup, settings, result)
+            unread = None if asked.at is not None or result.wal_gap else _unread(scratch.wal, backup, ended)
         except BackupProblem as problem:
             if problem.code not in ("restore_failed", "backup_damaged"):
                 raise
@@ -107,6 +109,8 @@ def _judge(directory: BackupDirectory, backup: Backup, asked: Asked, settings: S
         result.detail = (
             "streamed WAL behind this backup has a gap, so that it restores to the moment before it; take a new backup"
         )
+    elif unread is not None and result.code is None:
+        result.code, result.detail = "wal_unreadable", unread
     result.ok = result.code is None
 
 
@@ -118,10 +122,13 @@ def _restore(directory: BackupDirectory, backup: Backup, asked: Asked, scratch: 
     return scratch.wait_restored(asked.database, asked.seconds_max)
 
 
-def _examine(url: str, backup: Backup, settings: Settings, result: Result) -> None:
-    """Count the rows, and check the promises as of the restored moment, since which no process has run."""
+def _examine(url: str, backup: Backup, settings: Settings, result: Result) -> int:
+    """Count the rows, and check the promises as of the restored moment, since which no process has run.
+
+    Returns where the recovery ended, in bytes.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
-        (last_commit,) = connection.execute(_LAST_COMMIT).fetchone() or (None,)
+        last_commit, ended = connection.execute(_LAST_COMMIT).fetchone() or (None, None)
         result.restored_to = last_commit and last_commit.astimezone(UTC).isoformat()
         for (table,) in connection.execute(_TABLES).fetchall():
             count = connection.execute(sql.SQL("select count(*) from {}").format(sql.Identifier(table))).fetchone()
@@ -142,3 +149,21 @@ def _examine(url: str, backup: Backup, settings: Settings, result: Result) -> No
         retirement_seconds=live.retirement_seconds + age_seconds,
     )
     result.checks = [as_data(verdict) for verdict in run_checks(url, bounds)]
+    return int(ended or 0)
+
+
+def _unread(wal: Path, backup: Backup, ended: int) -> str | None:
+    """Why the recovery did not read all WAL that was given to it; None if it did. Recovery ends without an error at damage."""
+    size = backup.segment_bytes
+    last = reach_of(read_stored(wal, size, "*"), backup.timeline, backup.first_segment).last
+    if last is None:
+        return None
+    timeline, number = last
+    begin = number * size
+    name = name_of(timeline, number, size)
+    if ended > begin or (ended > begin - size and not begins_record(wal / name)):
+        return None
+    return (
+        f"recovery ended {begin - ended} bytes before the last stored segment {name}: streamed WAL is damaged there,"
+        " and what follows cannot be restored; take a new backup and check the disk"
+    )
