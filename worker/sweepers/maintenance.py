@@ -14,7 +14,7 @@ from orchestrator.nodes.maintenance_tasks.queries import find_open_tasks
 from orchestrator.nodes.probes.thresholds import Overrides
 from orchestrator.operations.execution import Context
 from worker.sweepers.metrics import SWEPT
-from worker.sweepers.sweeper import isolate_failure
+from worker.sweepers.sweeper import isolate_every_failure, isolate_failure
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ async def sweep_maintenance(context: Context, retention_seconds: float, limit: i
 async def sweep_maintenance_tasks(context: Context, thresholds: Overrides, limit: int) -> None:
     """Begin or conclude at most `limit` tasks of windows, those of the earliest windows first, each alone."""
     for window_id, node_id in await find_open_tasks(context, limit):
-        with isolate_failure("maintenance_tasks", window_id=str(window_id), node_id=str(node_id)):
+        with isolate_every_failure("maintenance_tasks", window_id=str(window_id), node_id=str(node_id)):
             if (state := await advance_task(context, window_id, node_id, thresholds)) is not None:
                 SWEPT.labels(f"maintenance_task_{state}").inc()
                 fine = state in (WindowTaskState.RUNNING, WindowTaskState.COMPLETED)

@@ -35,3 +35,17 @@ def isolate_failure(sweeper: str, **ids: str) -> Iterator[None]:
     except Problem as problem:
         SWEEP_FAILURES.labels(sweeper).inc()
         log.warning("sweep_item_failed", sweeper=sweeper, why=str(problem), **ids)
+
+
+@contextmanager
+def isolate_every_failure(sweeper: str, **ids: str) -> Iterator[None]:
+    """As `isolate_failure`, and also an error of this program: an item that it stops at each sweep stops no other.
+
+    For items whose content is what nodes report.
+    """
+    try:
+        with isolate_failure(sweeper, **ids):
+            yield
+    except Exception:
+        SWEEP_FAILURES.labels(sweeper).inc()
+        log.exception("sweep_item_broken", sweeper=sweeper, **ids)

@@ -1,7 +1,7 @@
 -- Starts allocations that wait for units of this node and find them free, the earliest window first; returns their number.
 -- The caller has locked the node, so no allocation begins to occupy any of its units meanwhile. Each gets a newer fence
 -- than every former occupant of its units, or the node would refuse its task. One past its deadline is left to the
--- sweeper.
+-- sweeper. Units of slots that are out of service are not free: one whose units stay so ends at its deadline.
 create or replace function start_waiting(p_node uuid, p_start_seconds float8) returns integer language plpgsql
 set enable_seqscan = off as $$
 declare
@@ -19,7 +19,8 @@ begin
         continue when waiting.ends_at <= stamp;
         continue when exists (
             select from claims o
-            where o.node_id = p_node and o.closed_at is null and o.occupied and o.units && waiting.units);
+            where o.node_id = p_node and o.closed_at is null and o.occupied and o.units && waiting.units)
+            or exists (select from slots s where s.node_id = p_node and s.state = 'out_of_service' and waiting.units @> s.unit);
         update claims set occupied = true, occupied_from = stamp, fence = nextval('fences')
         where id = waiting.claim_id returning fence into fence_;
         update allocations set row_version = row_version + 1, waits_for = 'worker', waits_since = stamp,

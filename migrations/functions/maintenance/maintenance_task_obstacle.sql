@@ -1,6 +1,6 @@
 -- Why the task of a maintenance window cannot begin on a node now; null: it can. `units`: the window does not have all of its
 -- units there, or something of another owner is on them: a guest that is not cleaned up, or an orphan. `busy`: a burn-in or a
--- reset of GPUs is open.
+-- reset of GPUs is open, or the task of another window runs on the node: one_maintenance_task allows one.
 create or replace function maintenance_task_obstacle(p_window uuid, p_node uuid) returns text language plpgsql stable
 set enable_seqscan = off as $$
 declare
@@ -22,7 +22,9 @@ begin
         return 'units';
     end if;
     if exists (select from node_burn_ins b where b.node_id = p_node and b.ended_at is null)
-       or exists (select from node_gpu_resets r where r.node_id = p_node and r.ended_at is null) then
+       or exists (select from node_gpu_resets r where r.node_id = p_node and r.ended_at is null)
+       or exists (select from maintenance_tasks m
+                  where m.node_id = p_node and m.state = 'running' and m.window_id <> p_window) then
         return 'busy';
     end if;
     return null;

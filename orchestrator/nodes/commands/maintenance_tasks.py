@@ -67,7 +67,7 @@ async def advance_task(
             return None
         why = _why_never(known)
         if why is not None:
-            return await _end(tx, window_id, node_id, known, Verdict(WindowTaskState.NOT_RUN, why[:500]))
+            return await _end(tx, window_id, node_id, known, Verdict(WindowTaskState.NOT_RUN, why))
         if known.obstacle is not None:
             return None
         task_id = await store.begin(tx, context.signer, window_id, node_id, known, _parameters(known))
@@ -103,7 +103,7 @@ def _why_late(known: OpenTask) -> str:
     if known.obstacle == "units":
         return f"units_not_held: an allocation or an orphan kept units of the window {left}"
     if known.obstacle == "busy":
-        return f"node_busy: a burn-in or a reset of GPUs was open {left}"
+        return f"node_busy: a burn-in, a reset of GPUs or the task of another window ran on the node {left}"
     return f"window_too_short: the task was not begun {left}"
 
 
@@ -144,6 +144,7 @@ def _verdict(known: OpenTask, thresholds: Overrides) -> Verdict:
 
 
 async def _end(tx: Transaction, window_id: UUID, node_id: UUID, known: OpenTask, verdict: Verdict) -> WindowTaskState:
+    verdict = verdict.bounded()
     if verdict.state in NOT_PROVEN and known.node_state is not NodeState.RETIRED:
         await _keep_out(tx, node_id, known, verdict)
     await store.end(tx, window_id, node_id, verdict.state, verdict.failure, verdict.evidence)

@@ -36,6 +36,11 @@ class Verdict:
     failure: str | None
     evidence: str | None = None
 
+    def bounded(self) -> Verdict:
+        """The same, as long as the table allows: it is cut here and nowhere else."""
+        failure = None if self.failure is None else self.failure[:FAILURE_LENGTH_MAX]
+        return Verdict(self.state, failure, None if self.evidence is None else self.evidence[:EVIDENCE_LENGTH_MAX])
+
 
 @dataclass(frozen=True, slots=True)
 class EndedTask:
@@ -86,13 +91,13 @@ def conclude(
         try:
             return _judged(kind, ended.result, slots, health, group)
         except ValidationError as error:
-            return Verdict(WindowTaskState.FAILED, f"bad_report: {first_error(error)}"[:FAILURE_LENGTH_MAX])
+            return Verdict(WindowTaskState.FAILED, f"bad_report: {first_error(error)}")
     why = f"{ended.failure_code or 'task_expired'}: {ended.failure_detail or 'the node did not report in time'}"
     if ended.failure_code == "task_refused" or (ended.state is TaskState.EXPIRED and not ended.dispatched):
         state = WindowTaskState.NOT_RUN
     else:
         state = WindowTaskState.INTERRUPTED if ended.failure_code == "interrupted" else WindowTaskState.FAILED
-    return Verdict(state, why[:FAILURE_LENGTH_MAX])
+    return Verdict(state, why)
 
 
 def _judged(
@@ -110,29 +115,29 @@ def _judged(
 def _of_plugin(report: MaintenancePluginReport) -> Verdict:
     evidence = f"the node rebooted; {report.evidence}" if report.rebooted else report.evidence
     if report.outcome == "completed":
-        return Verdict(WindowTaskState.COMPLETED, None, evidence[:EVIDENCE_LENGTH_MAX])
+        return Verdict(WindowTaskState.COMPLETED, None, evidence)
     state = WindowTaskState.NOT_RUN if report.outcome in NEVER_BEGUN else WindowTaskState.FAILED
     code = "plugin_failed" if report.outcome == "failed" else report.outcome
-    return Verdict(state, f"{code}: {report.plugin}: {report.evidence}"[:FAILURE_LENGTH_MAX], evidence)
+    return Verdict(state, f"{code}: {report.plugin}: {report.evidence}", evidence)
 
 
 def _of_burn_in(report: BurnInReport) -> Verdict:
     outcome, failure = burn_ins.judge(report)
-    evidence = ", ".join(f"{part.name}: {part.verdict}" for part in report.parts)[:EVIDENCE_LENGTH_MAX]
+    evidence = ", ".join(f"{part.name}: {part.verdict}" for part in report.parts)
     if outcome is burn_ins.BurnInOutcome.PASSED:
         return Verdict(WindowTaskState.COMPLETED, None, evidence)
-    return Verdict(WindowTaskState.FAILED, f"burn_in_{outcome}: {failure}"[:FAILURE_LENGTH_MAX], evidence)
+    return Verdict(WindowTaskState.FAILED, f"burn_in_{outcome}: {failure}", evidence)
 
 
 def _of_reset(report: GpuResetReport, group: Group | None) -> Verdict:
-    evidence = ", ".join(f"{one.address}: {one.outcome}" for one in report.gpus)[:EVIDENCE_LENGTH_MAX]
+    evidence = ", ".join(f"{one.address}: {one.outcome}" for one in report.gpus)
     if group is None:
         return Verdict(WindowTaskState.FAILED, "topology_changed: other GPUs are reset together now", evidence)
     outcome, failure = gpu_resets.judge(report, group.gpus, group.serials)
     if outcome is gpu_resets.GpuResetOutcome.RESET:
         return Verdict(WindowTaskState.COMPLETED, None, evidence)
     state = WindowTaskState.FAILED if gpu_resets.touched(report) else WindowTaskState.NOT_RUN
-    return Verdict(state, (failure or "gpu_reset_failed")[:FAILURE_LENGTH_MAX], evidence)
+    return Verdict(state, (failure or "gpu_reset_failed"), evidence)
 
 
 def _of_probe(report: HealthReport, slots: Sequence[int], health: HealthLimits) -> Verdict:
@@ -142,7 +147,5 @@ def _of_probe(report: HealthReport, slots: Sequence[int], health: HealthLimits) 
     gaps = f", {len(report.gaps)} parts were not read" if report.gaps else ""
     evidence = f"{len(report.gpus or ())} GPUs, {len(report.disks or ())} disks{gaps}"
     if faulty:
-        return Verdict(
-            WindowTaskState.FAILED, f"fault_found: {reason_for(faulty[0], faults)}"[:FAILURE_LENGTH_MAX], evidence
-        )
+        return Verdict(WindowTaskState.FAILED, f"fault_found: {reason_for(faulty[0], faults)}", evidence)
     return Verdict(WindowTaskState.COMPLETED, None, evidence)

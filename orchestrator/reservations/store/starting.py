@@ -65,6 +65,7 @@ where a.waits_for = 'units' and a.state = 'requested' and c.booked
   and (a.ends_at is null or a.ends_at > clock_timestamp())
   and not exists (select from claims o where o.node_id = a.node_id and o.closed_at is null and o.occupied
                   and o.units && c.units)
+  and not exists (select from slots s where s.node_id = a.node_id and s.state = 'out_of_service' and c.units @> s.unit)
 limit :limit
 """
 _LOCK_NODES = """
@@ -127,7 +128,7 @@ async def wait_for_node(tx: Transaction, subject: ReservationSubject, claim: Sto
 
 
 async def find_nodes_to_start(reading: Reading, limit: int) -> list[UUID]:
-    """Nodes with allocations that wait for units that are free now."""
+    """Nodes with allocations that wait for units that are free and in service now."""
     return list((await reading.execute(_WAITING, {"limit": limit})).scalars())
 
 

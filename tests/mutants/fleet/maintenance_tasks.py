@@ -14,6 +14,7 @@ _STORE = "orchestrator/nodes/store/maintenance_tasks.py"
 _OF_AGENT = "tests/node_agent/maintenance_plugins/test_agent.py"
 _OF_PLUGINS = "tests/node_agent/maintenance_plugins/test_plugins.py"
 _OF_TASKS = "tests/nodes/maintenance_tasks/test_tasks.py"
+_OF_NEIGHBOURS = "tests/nodes/maintenance_tasks/test_neighbours.py"
 _OF_KINDS = "tests/nodes/maintenance_tasks/test_kinds.py"
 _NOT_PROVEN = f"{_OF_TASKS}::test_what_began_and_did_not_complete_keeps_its_units_out"
 
@@ -52,6 +53,28 @@ MUTANTS: list[Mutant] = [
         "it begins beside a guest that is not cleaned up", _OBSTACLE,
         "c.closed_at is null and c.occupied and c.owner_id <> p_window", "c.closed_at is null and false",
         f"{_OF_TASKS}::test_units_of_an_allocation_delay_the_task_until_they_are_clean",
+    ),
+    _mutant(
+        "the task of another window is not seen", _OBSTACLE, "m.state = 'running' and m.window_id <> p_window", "false",
+        f"{_OF_NEIGHBOURS}::test_a_second_window_of_a_node_waits_for_the_task_of_the_first",
+    ),
+    _mutant(
+        "evidence is longer than the table allows", _COMMANDS, "    verdict = verdict.bounded()\n", "",
+        f"{_OF_NEIGHBOURS}::test_a_report_as_long_as_it_may_be_ends_the_task",
+    ),
+    _mutant(
+        "an error of one item stops the sweep", "worker/sweepers/maintenance.py", 'isolate_every_failure("maintenance_tasks"',
+        'isolate_failure("maintenance_tasks"', f"{_OF_NEIGHBOURS}::test_an_item_that_cannot_be_read_stops_no_other",
+    ),
+    _mutant(
+        "an allocation starts on quarantined units", "migrations/functions/allocations/start_waiting.sql",
+        "s.state = 'out_of_service' and waiting.units @> s.unit", "false",
+        "tests/reservations/turning_over/test_waiting_for_units.py::test_units_that_are_out_of_service_are_not_free",
+    ),
+    _mutant(
+        "a node whose units are out of service is looked for", "orchestrator/reservations/store/starting.py",
+        "s.state = 'out_of_service' and c.units @> s.unit)\nlimit", "false)\nlimit",
+        "tests/reservations/turning_over/test_waiting_for_units.py::test_units_that_are_out_of_service_are_not_free",
     ),
     _mutant(
         "it begins beside an orphan", _OBSTACLE, "o.state <> 'destroyed' and wanted @> s.unit", "false",

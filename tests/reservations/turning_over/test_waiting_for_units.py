@@ -19,6 +19,7 @@ from orchestrator.allocations.outcomes import Superseded
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import stated_cleanup
 from orchestrator.operations.execution import Limits
+from orchestrator.reservations.store.starting import find_nodes_to_start
 from orchestrator.verification import run_checks
 from tests.allocations.driving import (
     ADMIN,
@@ -196,6 +197,39 @@ def test_the_net_starts_whom_nobody_started(database_url: str) -> None:
         assert waits_of(database_url, waiting) == "worker"
 
     at_desk(database_url, seeded, way)
+
+
+def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
+    seeded = seed_with_seats(database_url)
+
+    async def way(desk: Desk) -> None:
+        running, waiting = await back_to_back(desk)
+        node = seeded.nodes[0].id
+        unit = row_of(database_url, "select lower(units) as unit from claims where owner_id = %s", waiting)["unit"]
+        await release(desk.context, seeded, running)
+        with connect(database_url) as connection:
+            connection.execute(
+                "insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by, source)"
+                " select node_id, slot_index, unit, 'broken', 'worker:test', 'operator' from slots where unit = %s",
+                (unit,),
+            )
+            connection.execute("select keep_slots(%s)", (node,))
+        await clean_up(desk.context, database_url, running)
+        assert await start_waiting(desk.context, node) == 0
+        async with desk.context.database.reading() as reading:
+            assert await find_nodes_to_start(reading, 10) == []
+        assert waits_of(database_url, waiting) == "units"
+        with connect(database_url) as connection:
+            connection.execute(
+                "update slot_quarantines set returned_at = now(), returned_by = 'operator:test', note = 'n'"
+            )
+            connection.execute("select keep_slots(%s)", (node,))
+        async with desk.context.database.reading() as reading:
+            assert await find_nodes_to_start(reading, 10) == [node]
+        assert await start_waiting(desk.context, node) == 1
+
+    at_desk(database_url, seeded, way)
+    assert violations(database_url) == []
 
 
 def test_two_that_wait_for_parts_of_one_both_start_and_rivals_never_deadlock(database_url: str) -> None:
