@@ -66,7 +66,8 @@ PLAIN = frozenset(
         "vcpus_per_gpu", "memory_bytes_per_gpu",
         "regions", "slots_from_topology", "deadline", "at_deadline",
         "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
-        "task", "plugin", "timeout_seconds", "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
+        "task", "plugin", "timeout_seconds",
+        "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
         "offset", "bytes_max", "statement", "format", "firmware", "login_user", "cloud_init", "readiness", "readiness_port",
         "disk_bytes_min", "size_bytes", "gpu_driver_version", "fabric_manager_version",
     }
