@@ -33,7 +33,13 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
         with psycopg.connect(running.a.url(), autocommit=True) as connection:
             connection.execute("create table written (writer text, number integer, primary key (writer, number))")
         running.a.wait_for_commits_of(running.b, running.c)
+        wait_for(lambda: _has_table(running.b) and _has_table(running.c), "both standbys have the table")
         yield running
+
+
+def _has_table(member: Member) -> bool:
+    with psycopg.connect(member.url(), autocommit=True) as connection:
+        return connection.execute("select to_regclass('written')").fetchone() != (None,)
 
 
 @asynccontextmanager
