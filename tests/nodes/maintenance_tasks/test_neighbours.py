@@ -1,4 +1,4 @@
-"""What one task may not do to others: windows of its node, items of its sweep, allocations that wait for its units."""
+"""What one task may not do to others: windows of the same node, and items of the same sweep."""
 
 from __future__ import annotations
 
