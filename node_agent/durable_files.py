@@ -10,16 +10,8 @@ import os
 import secrets
 from pathlib import Path
 
+from berth.process.durable_directories import sync_directory
 from node_agent.problems import CannotStart
-
-
-def sync_directory(directory: Path) -> None:
-    """Make renames and unlinks in `directory` survive a power failure. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:

@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from node_agent.durable_files import make_private_directory, sync_directory, write_durably
+from berth.process.durable_directories import sync_directory
+from node_agent.durable_files import make_private_directory, write_durably
 from node_agent.journal_records import AnyRecord, Row, find_rows, seal, unseal
 from node_agent.problems import JournalUnwritable
 

@@ -20,10 +20,10 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import structlog
 
+from berth.process.durable_directories import sync_directory
 from node_agent.drivers.contract import DriverFailure, Progress
 from node_agent.drivers.downloads import Download
 from node_agent.drivers.threads import in_thread
-from node_agent.durable_files import sync_directory
 from node_agent.protocol import FailureCode
 from node_agent.wire.images import ImageParameters
 

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
+from berth.process.durable_directories import sync_directory
 from node_agent.clock import boot_seconds
 from node_agent.drivers.contract import DriverFailure
-from node_agent.durable_files import sync_directory
 from node_agent.protocol import FailureCode
 from node_agent.wire.fields import Closed
 

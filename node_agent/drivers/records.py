@@ -15,7 +15,8 @@ from uuid import UUID
 import structlog
 from pydantic import ValidationError
 
-from node_agent.durable_files import sync_directory, write_durably
+from berth.process.durable_directories import sync_directory
+from node_agent.durable_files import write_durably
 from node_agent.wire.fields import Closed
 from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import RestartPolicy

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
+from berth.process.durable_directories import sync_directory
 from node_agent.discovery.discover import discover
 from node_agent.drivers.contract import (
     ConsoleText,
@@ -36,7 +37,7 @@ from node_agent.drivers.contract import (
 )
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.drivers.wipe import wipe_content
-from node_agent.durable_files import make_private_directory, sync_directory, write_durably
+from node_agent.durable_files import make_private_directory, write_durably
 from node_agent.protocol import Connection, FailureCode, ProvisionResult, ReleaseResult, VerbResult
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from node_agent.wire.topology import Topology

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
-from typing import Any
 
 from node_agent.protocol import FailureCode
 from orchestrator.nodes.commands.topologies import Taken, approve_topology, issue_discovery, take_discovery
 from orchestrator.nodes.topology.queries import count_topologies, find_due_nodes, find_ended_discoveries
 from orchestrator.operations.execution import Context
-from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import ADMIN, completed, report, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation, kept, reconcile, slots_out_of_service
 from tests.allocations.reconciling import beat as beat_with_inventory
@@ -27,15 +24,11 @@ from tests.discovery.topologies import (
     result_of,
     topology,
 )
+from tests.nodes.answers import body_of
 from worker.sweepers.topologies import sweep_topologies
 
 WITHOUT_GPU_6 = topology(gpus=[gpu(i) for i in range(SLOTS) if i != 6])
 EVENTS = "select event_type from outbox where event_type like 'node.topology%%' order by id"
-
-
-def body_of(answer: Answer) -> dict[str, Any]:
-    """The document of a stored response."""
-    return dict(json.loads(answer.body))
 
 
 def topology_row(url: str) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -15,6 +14,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import TENANT, operation, rows_of
 from tests.allocations.seeding import Seeded
+from tests.nodes.answers import body_of
 
 FAULT = Fault(Symptom.GPU_ERROR, "XID 79\n\tGPU has fallen off the bus", {"xid": "79"})
 
@@ -32,12 +32,6 @@ async def send_report(
     offered = await CatalogueCache(context.database, 1.0).before_refusing() if replace else None
     write = operation(seeded, key)
     return await report_fault(context, write, TENANT, seeded.tenant_id, allocation_id, fault, offered)
-
-
-def body_of(answer: Answer) -> dict[str, Any]:
-    """The JSON of an answer."""
-    document: dict[str, Any] = json.loads(answer.body)
-    return document
 
 
 def code_of(answer: Answer) -> tuple[int, Any]:

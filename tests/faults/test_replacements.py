@@ -31,7 +31,8 @@ from tests.allocations.driving import (
 )
 from tests.allocations.reconciling import kept
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed, try_create
-from tests.faults.reporting import body_of, code_of, send_report, types_of_events
+from tests.faults.reporting import code_of, send_report, types_of_events
+from tests.nodes.answers import body_of
 from worker.sweepers.faults import sweep_faults
 
 SAME = (

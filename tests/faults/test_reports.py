@@ -20,7 +20,8 @@ from orchestrator.problems import NotFound, Problem
 from tests.allocations.driving import ADMIN, clean_up, provision, release, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation, kept
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed, try_create
-from tests.faults.reporting import body_of, code_of, send_report, states_of_slots, types_of_events
+from tests.faults.reporting import code_of, send_report, states_of_slots, types_of_events
+from tests.nodes.answers import body_of
 
 FIRST = uuid.UUID(int=0)
 REASON = "quarantined: fault reported: gpu_error"

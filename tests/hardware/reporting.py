@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -87,8 +86,3 @@ async def repair(context: Context, serial: str, reason: str = "XID 79") -> Answe
 async def close(context: Context, repair_id: str, result: str = "reseated") -> Answer:
     """Close a repair."""
     return await close_repair(context, admin_operation(), ADMIN, uuid.UUID(repair_id), result=result)
-
-
-def body_of(answer: Answer) -> dict[str, Any]:
-    """The JSON of an answer."""
-    return dict(json.loads(answer.body))

@@ -17,7 +17,6 @@ from tests.discovery.probes.reports import disk, gpu, health, probe
 from tests.faults.reporting import send_report
 from tests.hardware.reporting import (
     answer_discovery,
-    body_of,
     close,
     history_of,
     machine,
@@ -28,6 +27,7 @@ from tests.hardware.reporting import (
     with_gpu,
     without,
 )
+from tests.nodes.answers import body_of
 
 A, B = "gpu-slice-0", "gpu-slice-1"
 

@@ -14,7 +14,8 @@ from orchestrator.problems import NotFound
 from tests.allocations.driving import ADMIN, rows_of, run_with
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import connect, seed
-from tests.hardware.reporting import body_of, close, history_of, machine, repair, serials, take
+from tests.hardware.reporting import close, history_of, machine, repair, serials, take
+from tests.nodes.answers import body_of
 
 YEARS = 157_680_000.0
 FIRST = uuid.UUID(int=0)

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from node_agent.durable_files import sync_directory, write_durably
+from berth.process.durable_directories import sync_directory
+from node_agent.durable_files import write_durably
 
 QEMU_IMG_SECONDS_MAX = 120
 CREATE_TRIES_MAX = 20

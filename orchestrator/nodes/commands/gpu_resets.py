@@ -13,7 +13,7 @@ from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_event, append_events
+from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.gpu_resets.documents import gpu_reset_document
 from orchestrator.nodes.gpu_resets.rules import (
     REQUEST_SECONDS_MAX,
@@ -29,6 +29,7 @@ from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import burn_ins, maintenance_tasks, nodes, quarantines
 from orchestrator.nodes.store import gpu_resets as store
 from orchestrator.nodes.store.gpu_resets import NodeFacts, OpenGpuReset
+from orchestrator.nodes.store.out_of_service import take_out_of_service
 from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -189,13 +190,7 @@ async def _take_as_faulty(tx: Transaction, node_id: UUID, known: OpenGpuReset, d
     slots = [one for one in await store.read_slots(tx, node_id) if one.slot_index in known.slots]
     reason = "the reset of its GPU is not proven"
     begun = [NewQuarantine(one.slot_index, one.unit, reason, None) for one in slots if not one.quarantined]
-    if begun:
-        await quarantines.begin_quarantines(tx, node_id, begun, by=BY, source="operator")
-    for one in begun:
-        said = {"slot": one.slot_index, "reason": reason}
-        payload = {"node_id": node_id, **said, "source": "operator"}
-        await append_event(tx, Event(EventType.NODE_SLOT_QUARANTINED, f"nodes/{node_id}", uuid4(), None, payload))
-        await audit.record(tx, _RESETTER, "node.slot_quarantine", f"nodes/{node_id}", said, None)
+    await take_out_of_service(tx, node_id, begun, _RESETTER, "operator")
     await quarantines.note_faults(tx, node_id, known.slots)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -14,8 +14,6 @@ from node_agent.wire.maintenance import MaintenancePluginParameters
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
-from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_event
 from orchestrator.maintenance.changes import note_task_end, task_payload
 from orchestrator.maintenance.states import TaskKind, WindowState, WindowTaskState
 from orchestrator.maintenance.window_tasks import FEATURES
@@ -34,13 +32,13 @@ from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import gpu_resets, nodes, quarantines
 from orchestrator.nodes.store import maintenance_tasks as store
 from orchestrator.nodes.store.maintenance_tasks import OpenTask
+from orchestrator.nodes.store.out_of_service import take_out_of_service
 from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _MAINTENANCE = Actor(ActorKind.WORKER, "maintenance")
-BY = f"{_MAINTENANCE.kind.value}:{_MAINTENANCE.id}"
 
 
 async def advance_task(
@@ -164,11 +162,5 @@ async def _keep_out(tx: Transaction, node_id: UUID, known: OpenTask, verdict: Ve
         for slot in await gpu_resets.read_slots(tx, node_id)
         if slot.slot_index in known.slots and not slot.quarantined
     ]
-    if begun:
-        await quarantines.begin_quarantines(tx, node_id, begun, by=BY, source="operator")
-    for one in begun:
-        said = {"slot": one.slot_index, "reason": reason}
-        payload = {"node_id": node_id, **said, "source": "operator"}
-        await append_event(tx, Event(EventType.NODE_SLOT_QUARANTINED, f"nodes/{node_id}", uuid4(), None, payload))
-        await audit.record(tx, _MAINTENANCE, "node.slot_quarantine", f"nodes/{node_id}", said, None)
+    await take_out_of_service(tx, node_id, begun, _MAINTENANCE, "operator")
     await quarantines.note_faults(tx, node_id, known.slots)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from pydantic import ValidationError
@@ -16,10 +16,7 @@ from node_agent.wire.fields import first_error
 from node_agent.wire.health import HealthReport
 from node_agent.wire.layout import layout_of
 from node_agent.wire.topology import Topology
-from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
-from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.hardware.rules import PartFault
 from orchestrator.nodes.probes.rules import (
     RETRY_SECONDS,
@@ -33,6 +30,7 @@ from orchestrator.nodes.probes.rules import (
 )
 from orchestrator.nodes.probes.thresholds import Overrides, thresholds_for
 from orchestrator.nodes.store import hardware, nodes, probes, quarantines
+from orchestrator.nodes.store.out_of_service import take_out_of_service
 from orchestrator.nodes.store.probes import EndedProbe, NodeHealth
 from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.operations.execution import Context, transact
@@ -133,18 +131,7 @@ async def _quarantine(tx: Transaction, node_id: UUID, faults: Sequence[Fault], i
         NewQuarantine(slot_index, unit, reason_for(slot_index, faults), _evidence(slot_index, faults))
         for slot_index, unit in await probes.find_sound_slots(tx, node_id, faulty_slots(faults), issued_at)
     ]
-    if not new:
-        return []
-    subject = f"nodes/{node_id}"
-    await quarantines.begin_quarantines(tx, node_id, new, by=f"{PROBE.kind.value}:{PROBE.id}", source="probe")
-    said = [{"slot": one.slot_index, "reason": one.reason} for one in new]
-    events = [
-        Event(EventType.NODE_SLOT_QUARANTINED, subject, uuid4(), None, {"node_id": node_id, **one, "source": "probe"})
-        for one in said
-    ]
-    await append_events(tx, events)
-    for one in said:
-        await audit.record(tx, PROBE, "node.slot_quarantine", subject, one, None)
+    await take_out_of_service(tx, node_id, new, PROBE, "probe")
     return [one.slot_index for one in new]
 
 

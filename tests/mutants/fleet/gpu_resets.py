@@ -114,7 +114,8 @@ MUTANTS: list[Mutant] = [
         f"{_OF_RESETS}::test_what_is_not_proven_says_why_and_is_a_fault_if_a_gpu_may_be_touched",
     ),
     _mutant(
-        "a window returns a slot after a failure", _COMMANDS, "    if begun:\n", "    if False:\n",
+        "a window returns a slot after a failure", _COMMANDS,
+        "    await take_out_of_service(tx, node_id, begun, _RESETTER, \"operator\")\n", "",
         f"{_OF_SERVICE}::test_a_reset_in_maintenance_that_is_not_proven_takes_the_slot_into_quarantine",
     ),
     _mutant(

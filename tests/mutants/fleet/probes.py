@@ -103,7 +103,7 @@ MUTANTS: list[Mutant] = [
         "update node_health set accepted", f"{_OF_TAKING}::test_a_returned_slot_stays_until_its_counter_moves_on",
     ),
     _mutant(
-        "a quarantine of a probe is silent", _COMMANDS,
+        "a quarantine of a probe is silent", "orchestrator/nodes/store/out_of_service.py",
         "    await append_events(tx, events)\n", "",
         f"{_OF_TAKING}::test_a_fault_of_a_gpu_takes_its_slot_and_the_same_fault_takes_it_once",
     ),

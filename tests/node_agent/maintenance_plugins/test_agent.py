@@ -19,7 +19,7 @@ from tests.node_agent.control_plane import ControlPlane
 ORDER = {"plugin": "firmware", "slots": [0, 1]}
 SLOTS = 'os.environ["MAINTENANCE_SLOTS"]'
 DONE = f'import json; print(json.dumps({{"outcome": "completed", "evidence": "BIOS 1.2 of slots " + {SLOTS}}}))'
-WAIT = "time.sleep(600)"
+WAIT = "signal.pause()"
 DECLARE = 'pathlib.Path(os.environ["MAINTENANCE_REBOOT_FILE"]).write_text("BIOS 1.2 is staged")'
 
 
@@ -36,7 +36,7 @@ def install(folder: Path, *lines: str, name: str = "firmware", mode: int = 0o755
     path = folder / name
     begun = folder / "begun"
     counted = f'with open("{begun}", "a") as file: file.write("x")'
-    path.write_text("\n".join((f"#!{sys.executable}", "import os, pathlib, time", counted, *lines)) + "\n")
+    path.write_text("\n".join((f"#!{sys.executable}", "import os, pathlib, signal", counted, *lines)) + "\n")
     path.chmod(mode)
     return path
 

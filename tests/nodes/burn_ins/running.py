@@ -17,6 +17,7 @@ from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import ADMIN, completed, failed, report, row_of
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import connect
+from tests.nodes.answers import body_of
 
 PERSON = BurnInPolicy(3_600.0, 5, "person")
 AUTOMATIC = BurnInPolicy(3_600.0, 5, "automatic")
@@ -47,11 +48,6 @@ async def ask(context: Context, node: uuid.UUID, slot: int | None = None) -> Ans
 
 async def return_(context: Context, node: uuid.UUID, slot: int, **options: Any) -> Answer:
     return await return_slot(context, admin_operation(), ADMIN, node, slot, note="GPU replaced", **options)
-
-
-def body_of(answer: Answer) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(answer.body)
-    return content
 
 
 def refusal_of(answer: Answer) -> tuple[int, str]:

@@ -21,12 +21,12 @@ from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import SLOTS, connect, create_allocation, seed
 from tests.discovery.probes.reports import find_gpus
 from tests.discovery.trees import GPU_ADDRESSES
+from tests.nodes.answers import body_of
 from tests.nodes.burn_ins.running import (
     FAULTY,
     PERSON,
     answer,
     ask,
-    body_of,
     burn,
     burn_in_task,
     burned_in,

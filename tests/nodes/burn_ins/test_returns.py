@@ -40,12 +40,12 @@ from tests.discovery.probes.reports import (
     xid,
 )
 from tests.faults.reporting import send_report
+from tests.nodes.answers import body_of
 from tests.nodes.burn_ins.running import (
     AUTOMATIC,
     FAULTY,
     answer,
     ask,
-    body_of,
     burn,
     burn_in_task,
     burned_in,

@@ -52,16 +52,6 @@ async def ask(context: Context, node: uuid.UUID, slot: int = 3) -> Answer:
     return await request_gpu_reset(context, admin_operation(), ADMIN, node, slot)
 
 
-def body_of(answer: Answer) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(answer.body)
-    return content
-
-
-def refusal_of(answer: Answer) -> tuple[int, str, str | None]:
-    content = body_of(answer)
-    return answer.status, content["code"], content.get("state")
-
-
 def reset_row(url: str) -> dict[str, Any]:
     return row_of(url, "select * from node_gpu_resets order by id desc limit 1")
 

@@ -16,17 +16,16 @@ from tests.allocations.driving import completed, report, row_of, rows_of, run_wi
 from tests.allocations.seeding import connect, seed
 from tests.discovery.topologies import topology
 from tests.discovery.trees import GPU_ADDRESSES
+from tests.nodes.answers import body_of, refusal_of
 from tests.nodes.gpu_resets.running import (
     KEPT,
     answer,
     ask,
-    body_of,
     bring_back,
     issue,
     parameters_of,
     passed_through,
     ready,
-    refusal_of,
     reset,
     reset_row,
     reset_task,

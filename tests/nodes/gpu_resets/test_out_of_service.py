@@ -19,17 +19,16 @@ from tests.allocations.driving import ADMIN, clean_up, completed, provision, rel
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import SLOTS, connect, create_allocation, seed, try_create
 from tests.discovery.topologies import gpu, topology
+from tests.nodes.answers import body_of, refusal_of
 from tests.nodes.burn_ins.running import ask as ask_for_burn_in
 from tests.nodes.gpu_resets.running import (
     KEPT,
     answer,
     ask,
-    body_of,
     bring_back,
     issue,
     passed_through,
     ready,
-    refusal_of,
     reset_row,
     reset_task,
     results,

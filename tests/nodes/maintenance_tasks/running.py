@@ -31,6 +31,7 @@ from orchestrator.verification.all_checks import run_checks
 from tests.allocations.driving import ADMIN, completed, failed, report, row_of, rows_of
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import connect
+from tests.nodes.answers import body_of
 
 FEATURES = "{burn_in,gpu_reset,maintenance_plugin}"
 PLUGIN = WantedTask(TaskKind.PLUGIN, "firmware", 600)
@@ -77,16 +78,6 @@ async def begun_window(
     window_id = uuid.UUID(body_of(made)["window_id"])
     assert await advance_window(context, window_id) is WindowState.ACTIVE
     return window_id
-
-
-def body_of(answer: Answer) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(answer.body)
-    return content
-
-
-def refusal_of(answer: Answer) -> tuple[int, str, str | None]:
-    content = body_of(answer)
-    return answer.status, content["code"], content.get("state")
 
 
 async def advance(context: Context, window_id: uuid.UUID, node: uuid.UUID) -> WindowTaskState | None:

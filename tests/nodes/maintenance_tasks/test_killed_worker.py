@@ -14,10 +14,10 @@ import pytest
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import seed
+from tests.nodes.answers import body_of
 from tests.nodes.maintenance_tasks.running import (
     BROKEN,
     answer,
-    body_of,
     commit,
     ended_events,
     knows_tasks,

@@ -18,6 +18,7 @@ from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, provision, release, row_of, rows_of, run_with
 from tests.allocations.seeding import SLOTS, connect, create_allocation, seed, try_create
+from tests.nodes.answers import body_of, refusal_of
 from tests.nodes.burn_ins.running import ask as ask_for_burn_in
 from tests.nodes.gpu_resets.running import ask as ask_for_reset
 from tests.nodes.gpu_resets.running import ready, take_out
@@ -29,7 +30,6 @@ from tests.nodes.maintenance_tasks.running import (
     answer,
     begin,
     begun_window,
-    body_of,
     cancel,
     commit,
     end,
@@ -38,7 +38,6 @@ from tests.nodes.maintenance_tasks.running import (
     occupied,
     parameters_of,
     quarantines,
-    refusal_of,
     set_online,
     signed_task,
     sound,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from berth.cli.deployment.archive.problems import ArchiveProblem
+from berth.process.durable_directories import sync_directory
 
 
 class Destination(Protocol):
@@ -64,7 +65,7 @@ class Directory:
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path, content)
             for directory in (path.parent, self._path):
-                _sync(directory)
+                sync_directory(directory)
             stored = path.read_bytes()
         except OSError as error:
             raise ArchiveProblem(
@@ -96,11 +97,3 @@ def _create(path: Path, content: bytes) -> None:
             os.link(aside, path)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

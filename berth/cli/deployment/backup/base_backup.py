@@ -16,7 +16,6 @@ from berth.cli.deployment.backup.directory import (
     UNFINISHED,
     BackupDirectory,
     of_system,
-    sync_directory,
 )
 from berth.cli.deployment.backup.manifest import check_files, check_wal, read_manifest
 from berth.cli.deployment.backup.problems import BackupProblem
@@ -24,6 +23,7 @@ from berth.cli.deployment.backup.replication import Server, ask
 from berth.cli.deployment.backup.retention import Kept, Removed, apply_retention
 from berth.cli.deployment.backup.wal import position
 from berth.process.crash_points import reach
+from berth.process.durable_directories import sync_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.cli.deployment.backup.problems import BackupProblem
+from berth.process.durable_directories import sync_directory
 
 MARK = "backup.json"
 FORMAT = 1
@@ -176,12 +177,3 @@ def _write_aside(path: Path, content: dict[str, Any] | bytes) -> Path:
         aside.unlink(missing_ok=True)
         raise
     return aside
-
-
-def sync_directory(directory: Path) -> None:
-    """Wait until the directory's entries are on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -24,9 +24,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from berth.cli.deployment.backup.crash_points import CrashPoint
-from berth.cli.deployment.backup.directory import BackupDirectory, create_whole, of_system, sync_directory
+from berth.cli.deployment.backup.directory import BackupDirectory, create_whole, of_system
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.process.crash_points import reach
+from berth.process.durable_directories import sync_directory
 
 FORMAT = "berth key escrow 1"
 PUBLIC_PREFIX = "berth-recovery-"

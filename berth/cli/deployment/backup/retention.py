@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from berth.cli.deployment.backup.catalogue import Backup, Listed, list_backups
 from berth.cli.deployment.backup.crash_points import CrashPoint
-from berth.cli.deployment.backup.directory import DISCARDED, BackupDirectory, sync_directory
+from berth.cli.deployment.backup.directory import DISCARDED, BackupDirectory
 from berth.cli.deployment.backup.wal import Segment, segment_of
 from berth.process.crash_points import reach
+from berth.process.durable_directories import sync_directory
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from berth.cli.deployment.backup import programs
-from berth.cli.deployment.backup.directory import STREAM_LOCK, BackupDirectory, of_system, sync_directory
+from berth.cli.deployment.backup.directory import STREAM_LOCK, BackupDirectory, of_system
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.replication import Server, ask, create_slot, drop_slot
 from berth.cli.deployment.backup.stream_status import Lag, StreamStatus, write_status
 from berth.cli.deployment.backup.wal import segment_of
 from berth.process.backoff import Backoff
+from berth.process.durable_directories import sync_directory
 from berth.process.health_server import serve_health
 
 STOP_SECONDS_MAX = 10.0

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from node_agent.durable_files import sync_directory, write_durably
+from berth.process.durable_directories import sync_directory
+from node_agent.durable_files import write_durably
 from node_agent.wire.fields import Closed
 
 State = Literal["taking", "passed", "reset"]
