@@ -171,8 +171,9 @@ class Effects:
 
     async def _burned_in(self, body: TaskBody) -> ResultReport:
         order = BurnInParameters.model_validate(body.parameters)
+        occupied = await self._is_occupied()
         seconds = (body.expires_at - self._clock.now()).total_seconds()
-        report = await self._burn_in.run(order, seconds, occupied=await self._is_occupied())
+        report = await self._burn_in.run(order, seconds, occupied=occupied)
         return completed(body.fence, json.loads(report.canonical()))
 
     async def _gpus_reset(self, body: TaskBody) -> ResultReport:
@@ -183,8 +184,9 @@ class Effects:
 
     async def _plugin_run(self, body: TaskBody) -> ResultReport:
         order = MaintenancePluginParameters.model_validate(body.parameters)
+        occupied = await self._is_occupied()
         seconds = (body.expires_at - self._clock.now()).total_seconds()
-        report = await self._plugins.run(body.task_id, order, seconds, occupied=await self._is_occupied())
+        report = await self._plugins.run(body.task_id, order, seconds, occupied=occupied)
         return _reported(body, report)
 
     async def _held_slots(self) -> frozenset[int] | None:
@@ -196,10 +198,8 @@ class Effects:
         return frozenset(inventory.leased_slots).union(*(held.slots for held in inventory.held))
 
     async def _is_occupied(self) -> bool:
-        try:
-            return bool((await self._driver.inventory()).allocations)
-        except OSError:
-            return True  # not known: the smaller bounds harm no guest
+        inventory = await self._look()
+        return inventory is None or bool(inventory.allocations)  # not known: the smaller bounds harm no guest
 
     async def _cleaned_up(self, allocation_id: UUID, detail: str) -> str:
         try:

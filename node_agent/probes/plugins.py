@@ -7,6 +7,7 @@ Whatever else it does is a result `unknown` that says why; see docs/reference/fl
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
@@ -82,15 +83,16 @@ async def run_plugin(
 
 
 def require_safe(path: Path) -> None:
-    """Raise NoAnswer for a file that any user of the node could replace by a program: the agent may run as root."""
+    """Raise NoAnswer for a file that another user of the node could replace by a program: the agent may run as root."""
     try:
-        found = path.stat()
+        found, folder = path.stat(), path.resolve().parent.stat()
     except OSError as error:
         raise NoAnswer(f"cannot be run: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
         raise NoAnswer("is not run: it is no file")
-    if found.st_mode & stat.S_IWOTH:
-        raise NoAnswer("is not run: every user may write to it")
+    for what, one in (("it", found), ("its folder", folder)):
+        if one.st_uid not in (0, os.geteuid()) or one.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NoAnswer(f"is not run: other users may write to {what}")
 
 
 def _unknown(name: str, why: str) -> PluginResult:

@@ -23,7 +23,7 @@ from pools p join nodes n on n.pool_id = p.id left join node_topologies t on t.n
 where p.gpu_model = :gpu_model and p.shape = 'gpu_slice' and n.state <> 'retired'
   and (n.agent_version is not null and not :feature = any (n.agent_features)
        or t.slot_processors < cast(:vcpus as integer) or t.slot_memory_bytes < cast(:memory_bytes as bigint))
-order by n.id limit 1
+order by n.id limit 100
 """
 _FIND_SKUS = """
 select s.name, s.vcpus_per_gpu, s.memory_bytes_per_gpu, n.name as node, n.agent_version,
@@ -52,14 +52,13 @@ async def require_nodes(tx: Transaction, sku: str, gpu_model: str, size: GuestSi
     values = {
         "feature": GUEST_SIZE_FEATURE, "gpu_model": gpu_model, "vcpus": size.vcpus, "memory_bytes": size.memory_bytes,
     }  # fmt: skip
-    row = (await tx.execute(_FIND_NODE, values)).first()
-    if row is None:
-        return
-    if not row.supported:
-        raise GuestSizeUnsupported.by(row.name, sku, row.agent_version)
-    lack = lack_of(rooms_of(Topology.model_validate(row.approved)), size)
-    assert lack is not None, "the least of the slots is stored with the topology"
-    raise GuestSizeMisfit.of(row.name, sku, lack)
+    for row in await tx.execute(_FIND_NODE, values):
+        if not row.supported:
+            raise GuestSizeUnsupported.by(row.name, sku, row.agent_version)
+        lack = lack_of(rooms_of(Topology.model_validate(row.approved)), size)
+        # None: a process of the version before has approved another topology, and what is stored of its slots is older.
+        if lack is not None:
+            raise GuestSizeMisfit.of(row.name, sku, lack)
 
 
 async def require_sizes(reading: Reading, node_id: UUID, rooms: Sequence[SlotRoom]) -> None:

@@ -30,6 +30,8 @@ FEATURES: Final[Mapping[TaskKind, str]] = {
     TaskKind.PLUGIN: MAINTENANCE_PLUGIN_FEATURE,
 }
 """What an agent names that can run the task; every agent runs the others."""
+PLUGIN_SECONDS_MIN = 30
+"""A node keeps some seconds of them for the report; without any left it would be quarantined for a plugin that never ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,11 @@ class NodeOfWindow:
 
 
 def require_task(wanted: WantedTask, starts_at: datetime, ends_at: datetime, now: datetime) -> None:
-    """Raise `MaintenanceTaskInvalid` if the plugin is missing or too much, or the task cannot end within the window."""
+    """Raise `MaintenanceTaskInvalid` if the plugin is missing or too much or has too little time, or the window has."""
     if (wanted.kind is TaskKind.PLUGIN) is not (wanted.plugin is not None):
         raise MaintenanceTaskInvalid("`plugin` names the plugin of the task `plugin`, and of no other")
+    if wanted.kind is TaskKind.PLUGIN and wanted.seconds_max < PLUGIN_SECONDS_MIN:
+        raise MaintenanceTaskInvalid(f"a plugin has at least {PLUGIN_SECONDS_MIN} s; choose a larger timeout_seconds")
     if max(starts_at, now) + timedelta(seconds=wanted.seconds_max + MARGIN_SECONDS) > ends_at:
         raise MaintenanceTaskInvalid(
             f"the task may take {wanted.seconds_max} s, and the window must be {MARGIN_SECONDS} s longer; choose a later ends_at"

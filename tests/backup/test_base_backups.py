@@ -54,6 +54,8 @@ def test_a_backup_is_described_and_only_its_owner_reads_it(stage: Stage) -> None
     for path in (stage.directory.path, *(stage.directory.path / name for name in ("base", "wal", "keys"))):
         assert path.stat().st_mode & 0o777 == 0o700
     check_files(stage.directory.base / made.name / "data", read_manifest(stage.directory.base / made.name / "data"))
+    (stage.directory.base / made.name / "verified.json").write_text("{}")
+    assert list_backups(stage.directory)[0].result is None, "it says nothing"
 
 
 def test_a_server_that_is_not_there(stage: Stage) -> None:

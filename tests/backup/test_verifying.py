@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import psutil
@@ -84,6 +85,7 @@ def test_a_changed_byte_is_found(stage: Stage) -> None:
         pytest.param("added", marks=pytest.mark.full),
         "manifest",
         pytest.param("shorter", marks=pytest.mark.full),
+        "wal",
     ],
 )
 def test_every_other_damage_is_found(stage: Stage, damage: str) -> None:
@@ -92,6 +94,8 @@ def test_every_other_damage_is_found(stage: Stage, damage: str) -> None:
         (data / "global" / "pg_control").unlink()
     elif damage == "added":
         (data / "base" / "added").write_text("x")
+    elif damage == "wal":
+        shutil.rmtree(data / "pg_wal")
     elif damage == "manifest":
         text = (data / "backup_manifest").read_text()
         (data / "backup_manifest").write_text(text.replace('"Size": ', '"Size":  ', 1))

@@ -100,6 +100,19 @@ def test_a_sku_is_refused_while_a_slot_of_its_nodes_has_less(database_url: str) 
     assert (detail["vcpus_per_gpu"], detail["memory_bytes_per_gpu"]) == (1, 16 * GIB)
 
 
+def test_what_is_stored_of_an_earlier_topology_is_no_lack(database_url: str) -> None:
+    """A process of the version before approves a topology, and leaves the sizes of the slots as they were."""
+
+    async def work(context: Context, node: UUID) -> None:
+        assert await found(context, database_url, node, topology("8-13")) is Taken.APPROVED
+        with connect(database_url) as connection:
+            connection.execute("update node_topologies set slot_memory_bytes = 1")
+        assert (await put(context, memory_bytes=16 * GIB))[0] == 201
+        assert (await put(context, "larger", memory_bytes=17 * GIB))[1]["code"] == "guest_size_misfit"
+
+    in_fleet(database_url, work)
+
+
 def test_a_retired_node_keeps_no_sku_from_being_made(database_url: str) -> None:
     async def work(context: Context, node: UUID) -> None:
         await discover(context, database_url, node, topology("8-13"))

@@ -13,6 +13,8 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from node_agent.discovery.children import NoAnswer
+from node_agent.probes.plugins import require_safe
 from node_agent.probes.probe import Prober, fit
 from node_agent.protocol import RESULT_BYTES_MAX
 from node_agent.wire.fields import INTEGER_MAX
@@ -232,8 +234,20 @@ def test_plugins_say_what_is_healthy_and_what_is_not(tree: RecordedTree, tmp_pat
     ]  # fmt: skip
     assert (results[1].address, len(results[1].evidence)) == (GPU_ADDRESSES[1], EVIDENCE_MAX)
     assert results[1].evidence.startswith("fan 3 ?[31mstopped x")
-    assert results[2].failure == "is not run: every user may write to it"
+    assert results[2].failure == "is not run: other users may write to it"
     assert results[3].failure == "no process can be started: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "what"),
+    [(0o775, 0o755, "it"), (0o757, 0o755, "it"), (0o755, 0o775, "its folder"), (0o755, 0o757, "its folder")],
+)
+def test_a_plugin_that_another_user_may_replace_is_not_run(tmp_path: Path, file: int, folder: int, what: str) -> None:
+    path = tmp_path / "plugins" / "fans"
+    write_program(path, "", mode=file)
+    path.parent.chmod(folder)
+    with pytest.raises(NoAnswer, match=f"other users may write to {what}$"):
+        require_safe(path)
 
 
 def test_plugins_do_not_see_the_agents_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,8 +165,8 @@ MUTANTS: list[Mutant] = [
         f"{_OF_AGENT}::test_a_refusal_of_several_gpus_is_never_untouched", "agent",
     ),
     _mutant(
-        "the agent waits for a driver that hangs", _EFFECTS, "        inventory = await self._look()\n",
-        "        inventory = await self._driver.inventory()\n",
+        "the agent waits for a driver that hangs", _EFFECTS, "        inventory = await self._look()\n        if",
+        "        inventory = await self._driver.inventory()\n        if",
         "tests/node_agent/gpu_reset/test_hanging_driver.py::test_a_driver_that_hangs_ends_the_task_and_the_next_one_begins",
         "agent",
     ),

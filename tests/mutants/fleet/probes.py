@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_READING}::test_plugins_that_do_not_answer_are_unknown", "agent",
     ),
     _mutant(
-        "a file that every user may write to runs", _PLUGINS, "    if found.st_mode & stat.S_IWOTH:\n", "    if False:\n",
+        "a file that every user may write to runs", _PLUGINS, "one.st_mode & (stat.S_IWGRP | stat.S_IWOTH)", "False",
         f"{_OF_READING}::test_plugins_say_what_is_healthy_and_what_is_not", "agent",
     ),
     _mutant(

@@ -13,6 +13,7 @@ from node_agent.wire.maintenance import MaintenancePluginReport
 from orchestrator.maintenance.commands.advance import advance_window
 from orchestrator.maintenance.queries import find_due_windows
 from orchestrator.maintenance.states import TaskKind, WindowState, WindowTaskState
+from orchestrator.maintenance.window_tasks import WantedTask
 from orchestrator.nodes.maintenance_tasks.queries import find_open_tasks
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context
@@ -316,6 +317,9 @@ def test_refusals_change_nothing(database_url: str) -> None:
         refused = await commit(context, node, task_of(TaskKind.GPU_RESET))
         assert "does not name a GPU for each slot" in body_of(refused)["detail"]
         assert refusal_of(await commit(context, node, slots=(0, 1)))[:2] == (422, "maintenance_task_invalid")
+        for seconds in (1, 29):
+            hasty = WantedTask(TaskKind.PLUGIN, "firmware", seconds)
+            assert refusal_of(await commit(context, node, hasty))[:2] == (422, "maintenance_task_invalid")
         assert refusal_of(await commit(context, node, task_of(TaskKind.BURN_IN), hours=1.0))[:2] == (
             422, "maintenance_task_invalid",
         )  # fmt: skip

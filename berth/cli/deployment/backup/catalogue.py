@@ -73,7 +73,7 @@ def list_backups(directory: BackupDirectory) -> list[Listed]:
         return []
     for folder in folders:
         try:
-            backups.append((_read(folder), read_json(folder / RESULT)))
+            backups.append((_read(folder), _result(folder)))
         except BackupProblem:
             if folder.exists():
                 raise
@@ -122,3 +122,9 @@ def find(directory: BackupDirectory, name: str | None, at: datetime | None) -> B
 def newest(listed: Iterable[Listed]) -> Listed | None:
     """The newest of these, which are in order."""
     return next(iter(listed), None)
+
+
+def _result(folder: Path) -> dict[str, Any] | None:
+    """Of the last verification; None if there is none that says when it was."""
+    found = read_json(folder / RESULT)
+    return found if found is not None and isinstance(found.get("verified_at"), str) else None

@@ -49,6 +49,8 @@ def check_files(data: Path, manifest: dict[str, Any]) -> None:
                 or hashlib.file_digest(content, "sha256").hexdigest() != file["Checksum"]
             ):
                 raise _damaged(path, "has another content than when the backup was taken")
+    if not (data / "pg_wal").is_dir():
+        raise _damaged(data, "lacks pg_wal")
     for name in _names(data):
         if name not in expected and name not in NOT_IN_IT:
             raise _damaged(data / name, "does not belong to the backup")
