@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 
-from berth.cli.deployment.backup.base_backup import run_backup
+from berth.cli.deployment.backup.base_backup import Patience, Progress, run_backup
 from berth.cli.deployment.backup.catalogue import list_backups
 from berth.cli.deployment.backup.crash_points import CrashPoint
 from berth.cli.deployment.backup.directory import RUN_LOCK, BackupDirectory
@@ -152,6 +152,31 @@ def test_a_killed_deletion_leaves_no_half_backup(stage: Stage) -> None:
     assert names(stage.directory) == [only.backup.name]
 
 
+def test_a_server_that_freezes_during_the_copy_ends_the_run(stage: Stage) -> None:
+    kept = stage.back_up().backup.name
+    freeze = Patience(stalled_seconds=5.0, check_seconds=0.1)
+    with (
+        stopped_checkpointer(stage),
+        pytest.raises(BackupProblem, match="the copy was given up") as raised,
+        frozen_once(stage, lambda: copies_below(os.getpid()) != []),
+    ):
+        run_backup(stage.directory, stage.url, None, KEEP, freeze)
+    assert raised.value.code == "backup_server_unreachable"
+    assert names(stage.directory) == [kept]
+
+
+@pytest.mark.full
+def test_a_copy_that_grows_or_whose_server_answers_is_not_given_up(stage: Stage, tmp_path: Path) -> None:
+    progress = Progress(stage.url, tmp_path, stalled_seconds=5.0)
+    progress.require()
+    with frozen_once(stage, lambda: True):
+        (tmp_path / "copied").write_text("more")
+        progress.require()
+        with pytest.raises(BackupProblem):
+            progress.require()
+    progress.require()
+
+
 @pytest.mark.full
 def test_the_copy_ends_with_the_run_that_is_killed(stage: Stage) -> None:
     """An orphan would write into the directory that the next run clears."""
@@ -183,6 +208,26 @@ def stopped_checkpointer(stage: Stage) -> Iterator[None]:
         yield
     finally:
         os.kill(checkpointer, signal.SIGCONT)
+
+
+@contextmanager
+def frozen_once(stage: Stage, ready: Callable[[], bool]) -> Iterator[None]:
+    """Stop the server's listening process once `ready`, until the end of the context: connections open, and get no answer."""
+    postmaster = int((stage.server.directory / "postmaster.pid").read_text().splitlines()[0])
+
+    def freeze() -> None:
+        wait_for(ready, "the moment to freeze")
+        os.kill(postmaster, signal.SIGSTOP)
+
+    freezing = threading.Thread(target=freeze)
+    freezing.start()
+    if ready():
+        freezing.join()
+    try:
+        yield
+    finally:
+        freezing.join()
+        os.kill(postmaster, signal.SIGCONT)
 
 
 def copies_below(pid: int) -> list[psutil.Process]:

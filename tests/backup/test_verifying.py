@@ -13,7 +13,7 @@ import pytest
 from berth.cli.deployment.backup.base_backup import run_backup
 from berth.cli.deployment.backup.catalogue import list_backups
 from berth.cli.deployment.backup.crash_points import CrashPoint
-from berth.cli.deployment.backup.directory import VERIFY_LOCK
+from berth.cli.deployment.backup.directory import VERIFY_LOCK, BackupDirectory
 from berth.cli.deployment.backup.findings import backup_findings
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.scratch import scratch_server
@@ -241,4 +241,6 @@ def test_of_two_verifications_one_is_refused(stage: Stage) -> None:
     with stage.directory.locked(VERIFY_LOCK, "a test"):
         assert refused(stage, "backup_in_progress")
     assert stage.verify().ok
+    with BackupDirectory(stage.directory.path / "scratch").locked(VERIFY_LOCK, "a verification of another directory"):
+        assert "scratch" in refused(stage, "backup_in_progress")
     assert run_backup(stage.directory, stage.url, None, KEEP).removed is not None

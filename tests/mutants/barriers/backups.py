@@ -127,6 +127,22 @@ MUTANTS: list[Mutant] = [
         (f"{VERIFY}::test_the_scratch_server_is_closed_to_everything",),
     ),
     Mutant(
+        "a backup waits for a frozen server for ever",
+        "backup",
+        f"{HERE}/base_backup.py",
+        "        if silent > self._stalled_seconds:\n",
+        "        if silent < 0:\n",
+        (f"{BASE}::test_a_server_that_freezes_during_the_copy_ends_the_run",),
+    ),
+    Mutant(
+        "a verification ends the scratch servers of another backup directory",
+        "backup",
+        f"{HERE}/verifying.py",
+        "        _place_locked(asked.scratch),\n",
+        "",
+        (f"{VERIFY}::test_of_two_verifications_one_is_refused",),
+    ),
+    Mutant(
         "a gap in the WAL is no finding of a verification",
         "backup",
         f"{HERE}/verifying.py",

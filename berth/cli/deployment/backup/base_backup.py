@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,17 +36,28 @@ class Run:
     removed: Removed | None
 
 
-def run_backup(directory: BackupDirectory, url: str, programs_dir: Path | None, kept: Kept) -> Run:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a copy may make no progress while its server does not answer, and how often that is checked, in seconds."""
+
+    stalled_seconds: float = 60.0
+    check_seconds: float = 15.0
+
+
+def run_backup(
+    directory: BackupDirectory, url: str, programs_dir: Path | None, kept: Kept, patience: Patience | None = None
+) -> Run:
     """Take a backup of the server at `url`, then delete what retention lets go. Raises `BackupProblem`.
 
-    A failure or a kill leaves every earlier backup as it was; what it left is deleted by the next run.
+    A server that freezes, whose connections stay open, ends the run. A failure or a kill leaves every earlier backup as it was;
+    what it left is deleted by the next run.
     """
     server = ask(url)
     directory.claim_for(server.system_identifier)
     with directory.locked(RUN_LOCK, "another `berth backup run` is running") as lock:
         try:
             directory.clear_unfinished()
-            backup = _take(directory, server, url, programs_dir, lock)
+            backup = _take(directory, server, url, programs_dir, lock, patience or Patience())
             try:
                 with directory.locked(RETENTION_LOCK, "`berth backup verify` is running"):
                     removed = apply_retention(directory, kept)
@@ -57,7 +70,9 @@ def run_backup(directory: BackupDirectory, url: str, programs_dir: Path | None, 
         return Run(backup, removed)
 
 
-def _take(directory: BackupDirectory, server: Server, url: str, programs_dir: Path | None, lock: int) -> Backup:
+def _take(
+    directory: BackupDirectory, server: Server, url: str, programs_dir: Path | None, lock: int, patience: Patience
+) -> Backup:
     started = datetime.now(UTC)
     name = started.strftime("%Y%m%dT%H%M%S%fZ")
     unfinished = directory.base / f"{UNFINISHED}{name}"
@@ -69,7 +84,10 @@ def _take(directory: BackupDirectory, server: Server, url: str, programs_dir: Pa
             programs.program("pg_basebackup", programs_dir), f"--dbname={parameters}", f"--pgdata={data}", "--format=plain",
             "--wal-method=stream", "--checkpoint=fast", "--manifest-checksums=SHA256", f"--label=berth {name}", "--no-password",
         ]  # fmt: skip
-        programs.run(copy, environment, "pg_basebackup", holding=lock)
+        programs.run(
+            copy, environment, "pg_basebackup", holding=lock, watch=Progress(url, data, patience.stalled_seconds).require,
+            watch_seconds=patience.check_seconds,
+        )  # fmt: skip
         reach(CrashPoint.AFTER_COPY)
         manifest = read_manifest(data)
         check_files(data, manifest)
@@ -85,6 +103,46 @@ def _take(directory: BackupDirectory, server: Server, url: str, programs_dir: Pa
         directory.clear_unfinished()
         raise
     return backup
+
+
+class Progress:
+    """Of a copy: its server answers, or the copy grows."""
+
+    def __init__(self, url: str, data: Path, stalled_seconds: float) -> None:
+        self._url = url
+        self._data = data
+        self._stalled_seconds = stalled_seconds
+        self._bytes = 0
+        self._moved = time.monotonic()
+
+    def require(self) -> None:
+        """Raise `BackupProblem` once there was no progress for too long."""
+        try:
+            ask(self._url)
+        except BackupProblem:
+            # The server may answer no other connection while it sends: the size is read then only, as it costs a walk.
+            size = _size_below(self._data)
+            if size > self._bytes:
+                self._bytes, self._moved = size, time.monotonic()
+        else:
+            self._moved = time.monotonic()
+        silent = time.monotonic() - self._moved
+        if silent > self._stalled_seconds:
+            raise BackupProblem(
+                "backup_server_unreachable",
+                f"the PostgreSQL server has neither answered nor sent anything for {silent:.0f} s; the copy was given up",
+            )
+
+
+def _size_below(folder: Path) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(path) / name).lstat().st_size
+            except FileNotFoundError:
+                continue
+    return total
 
 
 def _described(data: Path, manifest: dict[str, Any], name: str, started: datetime, server: Server) -> Backup:

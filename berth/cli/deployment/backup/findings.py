@@ -109,7 +109,9 @@ def _escrow(directory: BackupDirectory, secrets: Path) -> Finding:
         lacking = stored.lacks(find_key_files(secrets))
     except BackupProblem:
         return Finding(
-            "key escrow", "warning", f"made at {stored.made_at}; the key files are not readable here to compare them"
+            "key escrow",
+            "warning",
+            f"made at {stored.made_at}; not compared, as key files are missing here or may not be read",
         )
     if lacking:
         return Finding(

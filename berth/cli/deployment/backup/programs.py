@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -72,6 +72,12 @@ def program(name: str, directory: Path | None) -> str:
     return found
 
 
+def plain_environment() -> dict[str, str]:
+    """The environment for PostgreSQL's programs: without Berth's settings, which hold passwords, and those of other servers."""
+    passed = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "PATRONI_", "PG"))}
+    return {**passed, "LC_ALL": "C"}
+
+
 def without_password(url: str) -> tuple[str, dict[str, str]]:
     """Parameters for the command line, which every user of the machine can read, and the environment with the password."""
     parameters = dict(conninfo_to_dict(url))
@@ -80,7 +86,7 @@ def without_password(url: str) -> tuple[str, dict[str, str]]:
     for name, value in (("connect_timeout", CONNECT_SECONDS), ("keepalives_idle", 10), ("keepalives_interval", 5),
                         ("keepalives_count", 3), ("tcp_user_timeout", 30_000)):  # fmt: skip
         parameters.setdefault(name, value)
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment = plain_environment()
     if password is not None:
         environment["PGPASSWORD"] = str(password)
     return make_conninfo("", **parameters), environment
@@ -105,12 +111,28 @@ def start(
 
 
 def run(
-    command: Sequence[str], environment: dict[str, str], what: str, *, holding: int, code: str | None = None
+    command: Sequence[str],
+    environment: dict[str, str],
+    what: str,
+    *,
+    holding: int,
+    code: str | None = None,
+    watch: Callable[[], None] | None = None,
+    watch_seconds: float = 15.0,
 ) -> None:
-    """Run a program to its end, which shares the lock `holding`. Raises `BackupProblem`, `code` overrides what it says."""
+    """Run a program to its end, which shares the lock `holding`. Raises `BackupProblem`, `code` overrides what it says.
+
+    `watch` is called every `watch_seconds`; what it raises ends the program.
+    """
     process = start(command, environment, error=subprocess.PIPE, pass_fds=(holding,))
     try:
-        _, error = process.communicate()
+        while True:
+            try:
+                _, error = process.communicate(timeout=None if watch is None else watch_seconds)
+                break
+            except subprocess.TimeoutExpired:
+                assert watch is not None
+                watch()
     except BaseException:
         process.kill()
         process.wait()

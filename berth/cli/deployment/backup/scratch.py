@@ -97,14 +97,10 @@ class Scratch:
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         entry = None if self._user is None else pwd.getpwnam(self._user)
         account = (0, 0) if entry is None else (entry.pw_uid, entry.pw_gid)
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("PG")},
-            "LC_ALL": "C",
-        }
         with self.log.open("ab") as log:
             self._process = programs.start(
                 [self._postgres, "-D", str(self.data), *arguments],
-                environment,
+                programs.plain_environment(),
                 error=log,
                 cwd="/",
                 start_new_session=True,

@@ -149,11 +149,12 @@ class Streamer:
         return confirmed
 
     def _watch(self, process: subprocess.Popen[bytes]) -> bool:
-        """Measure until the receiver ends or must be ended; whether it confirmed anything."""
+        """Measure until the receiver ends or must be ended; whether it confirmed any WAL that it did not have before."""
         first = last = None
-        moved = time.monotonic()
+        moved, sampled = time.monotonic(), False
         while process.poll() is None and not self._stop.is_set():
-            server = self._measure()
+            server = self._measure(streaming=sampled)
+            sampled = True
             if server is not None and server.confirmed is not None:
                 first = server.confirmed if first is None else first
                 if last is None or server.confirmed > last or server.confirmed >= server.flushed:
@@ -163,10 +164,13 @@ class Streamer:
                 log.warning("receiver_stalled", seconds=STALLED_SECONDS)
                 break
             self._stop.wait(self._options.sample_seconds)
-        return first is not None and last is not None and last >= first and process.poll() is None
+        return first is not None and last is not None and last > first
 
-    def _measure(self) -> Server | None:
-        """Ask the server how far it and the receiver are, and publish it; None if it does not answer."""
+    def _measure(self, *, streaming: bool) -> Server | None:
+        """Ask the server how far it and the receiver are, and publish it; None if it does not answer.
+
+        `streaming`: whether the receiver has run for a whole sample, which one that is refused does not.
+        """
         now = time.monotonic()
         try:
             server = ask(self._options.url, self._options.slot)
@@ -176,7 +180,7 @@ class Streamer:
         confirmed = server.flushed if server.confirmed is None else server.confirmed
         self._lag.sample(server.flushed, confirmed, now)
         lag_bytes = max(server.flushed - confirmed, 0)
-        self._publish(lag_bytes, self._lag.seconds(now, answers=True), server.slot_keep, None, streaming=True)
+        self._publish(lag_bytes, self._lag.seconds(now, answers=True), server.slot_keep, None, streaming=streaming)
         return server
 
     def _failed(self, problem: BackupProblem) -> None:

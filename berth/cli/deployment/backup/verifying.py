@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,6 +70,7 @@ def verify_backup(directory: BackupDirectory, asked: Asked, settings: Settings) 
     directory.system_identifier()
     with (
         directory.locked(VERIFY_LOCK, "another `berth backup verify` is running"),
+        _place_locked(asked.scratch),
         directory.locked(RETENTION_LOCK, "retention is deleting", shared=True),
     ):
         try:
@@ -83,6 +86,18 @@ def verify_backup(directory: BackupDirectory, asked: Asked, settings: Settings) 
         except OSError as error:
             raise of_system(error, directory.path) from error
     return result
+
+
+@contextmanager
+def _place_locked(scratch: Path) -> Iterator[None]:
+    """Hold the lock of a place of scratch servers: two backup directories may name one, and its leftovers are ended."""
+    try:
+        # Its servers may run as another user, who passes through it.
+        scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise of_system(error, scratch) from error
+    with BackupDirectory(scratch).locked(VERIFY_LOCK, "another `berth backup verify` restores"):
+        yield
 
 
 def _judge(directory: BackupDirectory, backup: Backup, asked: Asked, settings: Settings, result: Result) -> None:
