@@ -22,7 +22,7 @@ import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from migrations.roles import Role
 from tests.databases import copied_database, leave
-from tests.distribution import LongestFirst, rank
+from tests.distribution import LongestFirst, mark_cases_that_are_full, rank
 from tests.drivers.guest_users import name_own_users
 from tests.forked.starting import forking
 
@@ -62,8 +62,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cases that are not quick, before pytest deselects by marks, and put the files that take longest first."""
+    mark_cases_that_are_full(items, whole=not any("::" in argument for argument in config.args))
     items.sort(key=lambda item: rank(item.nodeid.partition("::")[0]))
 
 

@@ -6,6 +6,8 @@ is started by every process that gets a file which uses it, and takes ten second
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
@@ -82,3 +84,23 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         shared = next((folder for folder in SHARED_FOLDERS if file.startswith(folder)), file)
         return SHARING.get(file, shared)
+
+
+def mark_cases_that_are_full(items: Sequence[pytest.Item], *, whole: bool) -> None:
+    """Mark as full every case of a test with `quick(*ids)` but those that it names.
+
+    `whole`: no single test was asked for. Raises `UsageError` then if a name is that of no case: no case would run.
+    """
+    named: dict[str, set[str]] = {}
+    for item in items:
+        quick = item.get_closest_marker("quick")
+        if quick is None:
+            continue
+        case = item.callspec.id  # type: ignore[attr-defined]  # only tests with parameters have the marker
+        left = named.setdefault(item.nodeid.partition("[")[0], set(quick.args))
+        left.discard(case)
+        if case not in quick.args:
+            item.add_marker("full")
+    unknown = [f"{test}[{name}]" for test, left in named.items() for name in left]
+    if whole and unknown:
+        raise pytest.UsageError(f"`quick` names what is no case: {', '.join(sorted(unknown))}")

@@ -113,6 +113,7 @@ def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
         yield Scene(database_url, tmp_path, database, secrets, ids["dan"], httpx.Client())
 
 
+@pytest.mark.quick("request_approval.after_commit")
 @pytest.mark.parametrize("point", REQUEST)
 def test_a_request_is_recorded_once_and_has_no_effect(scene: Scene, point: CrashPoint) -> None:
     with scene.dying(point):
@@ -130,6 +131,7 @@ def test_a_request_is_recorded_once_and_has_no_effect(scene: Scene, point: Crash
         assert scene.is_revoked()
 
 
+@pytest.mark.quick("approve_request.before_commit")
 @pytest.mark.parametrize("point", APPROVE)
 def test_an_approval_and_its_action_are_one(scene: Scene, point: CrashPoint) -> None:
     with scene.api():
@@ -181,6 +183,7 @@ def sweep(scene: Scene, *crash_at: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False)
 
 
+@pytest.mark.quick("expire_approval.before_commit")
 @pytest.mark.parametrize("point", EXPIRE)
 def test_a_killed_sweeper_expires_a_request_once(scene: Scene, point: CrashPoint) -> None:
     with scene.api():

@@ -257,6 +257,7 @@ USAGE: dict[str, tuple[str, dict[str, str], int, str]] = {
 }
 
 
+@pytest.mark.quick("both kinds", "plain http")
 @pytest.mark.parametrize("name", USAGE)
 def test_what_does_not_fit_is_refused_before_anything_is_sent(s3: S3Server, name: str) -> None:
     address, settings, code, words = USAGE[name]

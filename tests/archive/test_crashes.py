@@ -19,6 +19,7 @@ from tests.databases import as_role
 BEFORE_SEALED = {CrashPoint.BEFORE_SEGMENT, CrashPoint.AFTER_SEGMENT}
 
 
+@pytest.mark.quick("archive.after_segment", "archive.before_delete_commit")
 @pytest.mark.parametrize("point", list(CrashPoint))
 def test_nothing_is_lost_when_the_command_is_killed(database_url: str, tmp_path: Path, point: CrashPoint) -> None:
     _, made = seeded_with(database_url, 2)

@@ -23,6 +23,7 @@ ROWS = 30
 IN_BATCHES = {"BERTH_AUDIT_STREAM_BATCH_MAX": "10"}
 
 
+@pytest.mark.quick("audit_stream.after_send-1")
 @pytest.mark.parametrize("number", at_length([1, 2], [1]))
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_is_lost_when_the_streamer_is_killed(
@@ -49,6 +50,7 @@ def test_nothing_is_lost_when_the_streamer_is_killed(
     assert sequences(nats_with_users) == list(range(1, newest + 1)), "JetStream drops what is repeated"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", at_length(POINTS, POINTS[:1]))
 def test_a_syslog_receiver_gets_every_row_and_repetitions_of_the_last_batch_alone(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path, point: CrashPoint

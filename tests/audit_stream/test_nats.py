@@ -9,6 +9,7 @@ from typing import Any
 
 import nats
 import psycopg
+import pytest
 from nats.js.api import StreamConfig
 
 from berth.local.servers import LocalNats, LocalPostgres
@@ -42,6 +43,7 @@ def test_every_row_arrives_once_in_order_and_the_position_is_saved(
     assert database.execute("select leased_by from audit_streams").fetchall() == [(None,)], "the lease is given back"
 
 
+@pytest.mark.full
 def test_a_batch_that_is_repeated_is_stored_once(
     database_url: str, database: psycopg.Connection[Any], nats_with_users: LocalNats, tmp_path: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_nats_goes_away_and_comes_back_and_commands_wait_for_nothing(
     assert "-audit-password" not in (tmp_path / "streamer.log").read_text(), "the address has a password"
 
 
+@pytest.mark.full
 def test_two_processes_send_every_row_once_and_one_takes_over_from_the_other(
     database_url: str, database: psycopg.Connection[Any], nats_with_users: LocalNats, tmp_path: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_two_processes_send_every_row_once_and_one_takes_over_from_the_other(
     assert sequences(nats_with_users) == list(range(1, 101))
 
 
+@pytest.mark.full
 def test_a_row_that_is_too_large_for_nats_is_sent_without_its_detail(
     database_url: str, database: psycopg.Connection[Any], nats_with_users: LocalNats, tmp_path: Path
 ) -> None:
@@ -136,6 +140,7 @@ def test_a_stream_that_would_lose_rows_is_refused(
     assert why == "the stream BERTH_AUDIT cannot hold the audit: it does not acknowledge (no_ack)"
 
 
+@pytest.mark.full
 def test_the_objects_are_the_lines_of_the_export(
     deployment: Deployment, postgres_server: LocalPostgres, nats_with_users: LocalNats, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def insert_large(database: psycopg.Connection[Any], characters: int) -> None:
     )
 
 
+@pytest.mark.quick("gtls")
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_row_is_written_once_and_whole(
     database_url: str, database: psycopg.Connection[Any], certificates: Certificates, tmp_path: Path, driver: str
@@ -61,6 +62,7 @@ def test_every_row_is_written_once_and_whole(
     assert last["metadata"]["sequence"] == newest
 
 
+@pytest.mark.full
 def test_after_a_restart_of_the_receiver_no_row_is_missing(
     database_url: str, database: psycopg.Connection[Any], certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -77,6 +79,7 @@ def test_after_a_restart_of_the_receiver_no_row_is_missing(
     assert list(dict.fromkeys(found)) == list(range(1, newest + 1))
 
 
+@pytest.mark.full
 def test_a_streamer_without_a_client_certificate_is_refused(
     database_url: str, database: psycopg.Connection[Any], certificates: Certificates, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_plain_tcp_to_another_machine_by_setting() -> None:
     assert len(allowed.targets()) == 1
 
 
+@pytest.mark.quick("variables1-BERTH_AUDIT_SYSLOG_URL: must look like tls://host:6514")
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -85,6 +86,7 @@ def test_the_process_ends_with_one_sentence(variables: dict[str, str], said: str
     assert "hidden" not in ended.stderr
 
 
+@pytest.mark.quick("worker.audit_stream.app")
 @pytest.mark.parametrize("module", ["worker.audit_stream.app", "worker.audit_stream.settings"])
 def test_its_code_loads_neither_temporal_nor_what_other_processes_have(module: str) -> None:
     loaded = subprocess.check_output([sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"], text=True)

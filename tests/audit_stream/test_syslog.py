@@ -60,6 +60,7 @@ def test_messages_over_tls(
     assert all(message.isascii() for message in receiver.raw)
 
 
+@pytest.mark.quick("name")
 @pytest.mark.parametrize("fault", ["authority", "name", "client"])
 def test_a_receiver_that_is_not_verified_gets_no_row(
     database_url: str, database: psycopg.Connection[Any], certificates: Certificates, tmp_path: Path, fault: str
@@ -89,6 +90,7 @@ def local_datagrams(path: Path) -> AbstractContextManager[Receiver]:
     return local_receiver(path, socket.SOCK_DGRAM)
 
 
+@pytest.mark.quick("local_datagrams")
 @pytest.mark.parametrize("receiving", [tcp, local_stream, local_datagrams])
 def test_messages_without_tls_on_this_machine(
     database_url: str,
@@ -145,6 +147,7 @@ def test_a_receiver_that_reads_nothing_stops_the_stream_alone(
         assert without_repetitions(receiver) == list(range(1, newest + 2))
 
 
+@pytest.mark.full
 def test_a_receiver_that_is_away_and_comes_back(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -159,6 +162,7 @@ def test_a_receiver_that_is_away_and_comes_back(
             assert (receiver.sequences, receiver.problems) == (list(range(1, 31)), [])
 
 
+@pytest.mark.full
 def test_a_row_that_is_too_large_is_sent_without_its_detail(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

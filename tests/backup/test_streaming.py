@@ -80,6 +80,7 @@ def test_the_receiver_ends_with_a_killed_stream_which_goes_on_where_it_was(stage
         assert stage.verify().rows["markers"] == 3
 
 
+@pytest.mark.full
 def test_a_segment_torn_by_a_full_disk_stops_neither_the_restore_nor_the_next_start(stage: Stage) -> None:
     with stage.streaming():
         stage.back_up()

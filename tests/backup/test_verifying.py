@@ -143,6 +143,7 @@ def test_damaged_wal_is_found_although_the_recovery_ends_without_an_error(stage:
     assert segments[-1].name.removesuffix(".partial") in findings["backup proof"].detail
 
 
+@pytest.mark.full
 def test_the_unfinished_segment_is_used_once_and_the_finished_one_instead(stage: Stage) -> None:
     with stage.streaming():
         stage.back_up()

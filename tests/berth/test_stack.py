@@ -139,6 +139,7 @@ def test_ctrl_c_stops_everything_in_order(directory: Path) -> None:
         stack.process.kill()
 
 
+@pytest.mark.full
 def test_a_stack_starts_while_publishing_is_stopped_and_goes_on_when_that_is_mended(directory: Path) -> None:
     state = directory.parent / "stopped"
     stack = UpProcess(state, agents=0)
@@ -203,6 +204,7 @@ def test_a_foreign_schema_is_refused(tmp_path: Path, database_url: str) -> None:
     assert "is not Berth's" in assert_one_sentence(berth("migrate", **settings), 1)
 
 
+@pytest.mark.full
 def test_a_newer_schema_is_refused(tmp_path: Path, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("update alembic_version set version_num = '9999'")

@@ -232,6 +232,7 @@ def test_two_sweepers_at_once_tell_and_release_once(url: str, tenant: Seeded) ->
         assert transitions_of(url, allocation_id).count("releasing") == 1
 
 
+@pytest.mark.full
 def test_a_top_up_and_the_end_come_one_after_the_other(url: str, tenant: Seeded) -> None:
     """In either order the balance is never depleted, or depleted and lifted; billing releases only while it is depleted."""
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(1)))
@@ -288,6 +289,7 @@ def test_the_lock_of_the_balance_decides(url: str, tenant: Seeded) -> None:
     assert allocation_of(url, allocation_id)["state"] == "releasing"
 
 
+@pytest.mark.full
 def test_the_tenants_release_and_billings_are_one(url: str, tenant: Seeded) -> None:
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(1)))
     run_with(url, lambda context: make_prepaid(context, tenant.tenant_id))

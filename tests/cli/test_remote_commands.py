@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import typer
 from typer.core import TyperGroup
 
@@ -193,6 +194,7 @@ def test_every_command_is_listed_here_as_remote_or_as_using_a_server_directly() 
     assert _commands(program) == {*REMOTE, *USE_A_SERVER_DIRECTLY}
 
 
+@pytest.mark.full
 def test_commands_that_only_call_the_api_load_no_module_of_the_servers_or_of_the_local_stack(tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_text("ssh-ed25519 AAAA")
     (tmp_path / "transaction.json").write_text('{"operations": []}')

@@ -50,6 +50,7 @@ def test_a_missing_library_is_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.full
 def test_text_that_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
     address = {"BERTH_API_URL": "http://127.0.0.1:1", "BERTH_API_KEY": "k"}
     for arguments, variables in (
@@ -64,6 +65,7 @@ def test_text_that_no_request_can_carry_is_one_sentence(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.quick("text")
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_full_output_device_is_one_sentence(tmp_path: Path, output: str) -> None:
     full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"

@@ -144,6 +144,7 @@ def tenant(request: pytest.FixtureRequest, deployment: Deployment) -> Iterator[T
         yield made
 
 
+@pytest.mark.quick("blocking-create", "awaiting-release")
 @pytest.mark.parametrize("verb", WRITES)
 def test_a_write_cut_once_is_done_once(deployment: Deployment, tenant: Tenant, verb: str) -> None:
     write = WRITES[verb]

@@ -102,6 +102,7 @@ def test_silence_ends_the_session(short: ConsoleStage) -> None:
     assert short.ended(session_id)["reason"] == "idle"
 
 
+@pytest.mark.full
 def test_a_session_that_is_never_silent_ends_too(short: ConsoleStage) -> None:
     with attached(short.api, short.key(), short.active()) as socket:
         session_id = message(socket)["session_id"]

@@ -31,6 +31,13 @@ def _parameter(scenario: Scenario) -> object:
     return pytest.param(scenario, id=scenario.name, marks=() if scenario.seed else pytest.mark.full)
 
 
+@pytest.mark.quick(
+    "api-create_allocations.after_commit-1-one_life",
+    "worker-start_reservation.before_commit-1-begins_and_ends_by_itself",
+    "node-api-accept_task_result.before_commit-1-one_life",
+    "relay-publishing.after_send-1-one_life",
+    "worker-begin_provisioning.after_commit-1-one_life",
+)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", [_parameter(scenario) for scenario in SCENARIOS])
 def test_nothing_is_lost_when_a_process_is_killed(stage: Stage, scenario: Scenario) -> None:

@@ -147,6 +147,7 @@ def test_the_pools_go_on_after_a_failover_and_no_acknowledged_write_is_lost(clus
     assert writers.outcomes["OutcomeUnknown"] > 0
 
 
+@pytest.mark.quick("transaction")
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_cancelled(
     cluster: Cluster, kind: str
@@ -166,6 +167,7 @@ def test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_canc
     wait_for(lambda: ("waiting", 1) in rows_of(cluster.b), "and the standby has it")
 
 
+@pytest.mark.quick("transaction")
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_refusal_of_a_standby_ends_its_connections(cluster: Cluster, kind: str) -> None:
     async def scene() -> None:
@@ -186,6 +188,7 @@ async def until_refused(database: Database, numbers: Iterator[int]) -> None:
             await write_by_call(database, "waiting", next(numbers))
 
 
+@pytest.mark.full
 def test_commits_that_wait_for_a_standby_take_a_bounded_number_of_sessions(cluster: Cluster) -> None:
     async def scene() -> int:
         async with connected(cluster, answer_seconds_max=0.2) as database:
@@ -235,6 +238,7 @@ def sessions(member: Member) -> int:
     return int(row[0])
 
 
+@pytest.mark.full
 def test_a_connection_that_idles_to_a_frozen_primary_is_tested_for_a_short_time(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +265,7 @@ async def until_written(database: Database, kind: str, write: Write) -> None:
             return
 
 
+@pytest.mark.full
 def test_a_statement_that_takes_long_and_is_answered_is_not_ended(cluster: Cluster) -> None:
     async def scene() -> int:
         async with connected(cluster) as database, database.transaction() as tx:

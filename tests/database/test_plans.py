@@ -95,6 +95,7 @@ def test_the_past_is_not_read(
     assert whole == {}
 
 
+@pytest.mark.full
 def test_open_claims_that_nobody_saw_are_not_read(
     database_url: str, limited_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def _ignore_lines() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+@pytest.mark.quick("orchestrator")
 @pytest.mark.parametrize("name", sorted(EXTRAS_OF_TARGET))
 def test_an_image_contains_what_its_process_imports(name: str) -> None:
     providers = _providers()
@@ -190,6 +191,7 @@ def _reached(entry: str) -> set[str]:
     return reached
 
 
+@pytest.mark.full
 def test_the_wheel_contains_every_file_that_the_code_reads(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

@@ -96,6 +96,7 @@ def deployment_of(root: Ed25519PrivateKey, serial: int) -> str:
     return sign_key_set(content, root).model_dump_json()
 
 
+@pytest.mark.full
 def test_without_the_root_key_it_says_where_to_sign_and_another_machine_signs(secrets: Path, tmp_path: Path) -> None:
     offline = tmp_path / "offline"
     (secrets.parent / "root").rename(offline)
@@ -114,6 +115,7 @@ def test_without_the_root_key_it_says_where_to_sign_and_another_machine_signs(se
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
+@pytest.mark.full
 def test_a_root_that_agents_do_not_pin_signs_nothing(secrets: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

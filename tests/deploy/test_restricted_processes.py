@@ -179,6 +179,7 @@ def test_every_service_of_ours_that_keeps_running_is_here() -> None:
     assert kept == SERVICES.keys() | BY_PROFILE
 
 
+@pytest.mark.full
 def test_allocations_live_and_end_with_every_process_restricted(containers: Containers) -> None:
     url = containers.endpoints.database_url
     seeded = seed(url)

@@ -42,6 +42,7 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text()
 
 
+@pytest.mark.full
 def test_the_bill_of_materials_is_valid_and_holds_every_package_with_every_hash(bill: str) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
     document = json.loads(bill)

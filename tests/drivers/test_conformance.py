@@ -37,6 +37,7 @@ def test_conforms(harness: Harness, check: Any, tmp_path: Path) -> None:
     assert run(harness, tmp_path, check) is None
 
 
+@pytest.mark.full
 @of_each_driver(IN_USE)
 @pytest.mark.parametrize("check", at_length(FAULTS[:2], FAULTS[:1]), ids=lambda check: check.__name__)
 def test_survives_kills(harness: Harness, check: Any, tmp_path: Path) -> None:
@@ -60,6 +61,7 @@ def test_conforms_at_every_effect(harness: Harness, check: Any, disk: Path, tmp_
     assert disk.is_mount()
 
 
+@pytest.mark.quick("brings_up_and_takes_down", "leaves_nothing_of_a_tenant")
 @pytest.mark.parametrize(
     "check",
     [check for check in checks.CHECKS if check is not checks.releases_what_never_existed],

@@ -34,6 +34,7 @@ def ended(start: Any, command: list[str], **options: Any) -> tuple[int, str, str
         return process.returncode, out, err
 
 
+@pytest.mark.quick("outbox_relay", "node_agent", "berth.cli no-such-command")
 @pytest.mark.parametrize(("command", "status", "said"), STARTS, ids=[" ".join(command) for command, _, _ in STARTS])
 def test_it_ends_as_the_command_line_does(command: list[str], status: int, said: str) -> None:
     forked = ended(subprocess.Popen, command)

@@ -118,6 +118,7 @@ def test_a_libvirtd_that_does_not_answer_is_a_failure_with_a_remedy(monkeypatch:
     assert "requirements-libvirt.lock" in check_libvirt("qemu:///system").line()
 
 
+@pytest.mark.full
 def test_libvirt_is_checked_for_its_driver_alone(tmp_path: Path) -> None:
     names = {
         finding.name for finding in check_host({"BERTH_GUEST_DIR": str(tmp_path), "BERTH_AGENT_DRIVER": "libvirt"})

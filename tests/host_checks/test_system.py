@@ -236,6 +236,7 @@ def settings(state_dir: Path, driver: Literal["libvirt", "noop"]) -> Settings:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_an_agent_with_the_driver_libvirt_does_not_start_on_a_host_that_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -195,6 +195,7 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(listener: Listener) 
                 pass
 
 
+@pytest.mark.full
 def test_who_reads_slowly_from_far_behind_costs_little(listener: Listener) -> None:
     url = listener.admin.http.base_url
     after = version(listener.admin)["version"]

@@ -297,6 +297,7 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(feed: Feed) -> None:
                 pass
 
 
+@pytest.mark.full
 def test_who_stalls_while_catching_up_is_cut_off_and_costs_a_few_pages_of_the_log(feed: Feed) -> None:
     after = version(feed.admin)["version"]
     feed.database.execute(

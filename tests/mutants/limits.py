@@ -269,7 +269,9 @@ MUTANTS: list[Mutant] = [
         "worker/consumers/waiting.py",
         "if version in self._kept_since:",
         "if version < 0:",
-        ("tests/worker/test_fair_dispatch.py::test_an_event_that_is_delivered_again_while_it_waits_is_not_queued_again",),
+        (
+            "tests/worker/test_fair_dispatch.py::test_an_event_that_is_delivered_again_while_it_waits_is_not_queued_again",
+        ),
     ),
     Mutant(
         "workflows have no fairness key",

@@ -6,6 +6,8 @@ import datetime as dt
 import uuid
 from typing import Any
 
+import pytest
+
 from node_agent.drivers.sandbox.records import AllocationDirectory
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
@@ -64,6 +66,7 @@ def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
     play(scenario, BERTH_AGENT_TASKS_MAX="1", BERTH_AGENT_WAIT_SECONDS="0.3")
 
 
+@pytest.mark.full
 def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) -> None:
     """The agent keeps the last 64 reports; a server restored from a backup hands out a task older than those."""
 
@@ -90,6 +93,7 @@ def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) ->
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
+@pytest.mark.full
 def test_a_release_ordered_again_proves_what_an_earlier_one_wiped(play: Play) -> None:
     """The report of the first one came too late; between both the agent is killed. A new provision needs a new proof."""
 

@@ -14,6 +14,7 @@ from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("crash", [True, False])
 def test_an_interrupted_provision_is_undone_and_reported(play: Play, crash: bool) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:

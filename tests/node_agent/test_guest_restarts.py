@@ -82,6 +82,7 @@ def test_a_killed_guest_is_reported_down_and_started_again_on_its_port_and_disk(
     play(scenario, **QUICK)
 
 
+@pytest.mark.full
 def test_a_killed_guest_with_the_policy_never_stays_ended_also_after_a_new_agent(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation, connection = await _up(plane, tenant, restart_policy="never")

@@ -9,6 +9,7 @@ import stat
 import uuid
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from node_agent.identity import StoredIdentity, request_pem
@@ -157,6 +158,7 @@ def test_it_waits_for_a_server_that_is_not_up_yet_and_says_so(play: Play) -> Non
     play(scenario, started=False, BERTH_AGENT_STARTUP_SECONDS="1")
 
 
+@pytest.mark.full
 def test_without_a_token_or_settings_it_says_what_is_missing(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         agent.start()
@@ -173,6 +175,7 @@ def test_without_a_token_or_settings_it_says_what_is_missing(play: Play) -> None
     play(scenario, started=False)
 
 
+@pytest.mark.full
 def test_a_state_directory_has_one_agent(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         first = agent.process

@@ -55,6 +55,7 @@ def test_a_truncated_wal_loses_only_the_transaction_that_was_cut(records: list[A
         assert not list(Path(directory).glob("*.corrupt-*"))
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.data())
 def test_a_flipped_bit_costs_at_most_the_record_it_hit_and_the_files_are_kept(

@@ -267,6 +267,7 @@ def test_credentials_with_a_planted_key_set(play: Play, at: str) -> None:
     play(scenario, started=False)
 
 
+@pytest.mark.full
 def test_the_task_key_is_replaced_with_overlap_while_an_agent_works_and_nothing_enrols_again(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         old, new = plane.signing_key, Ed25519PrivateKey.generate()
@@ -298,6 +299,7 @@ def test_the_task_key_is_replaced_with_overlap_while_an_agent_works_and_nothing_
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
+@pytest.mark.full
 def test_a_node_that_enrolled_with_the_version_before_fetches_its_first_set(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         agent.kill()

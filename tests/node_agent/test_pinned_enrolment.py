@@ -48,6 +48,7 @@ def test_an_agent_enrols_over_tls_with_a_server_of_the_pinned_ca(play: Play, tmp
     play(scenario, started=False, **environment)
 
 
+@pytest.mark.quick("other-127.0.0.1")
 @pytest.mark.parametrize(("server", "host"), [("other", "127.0.0.1"), ("ours", "localhost")])
 def test_the_token_is_not_sent_to_another_server(play: Play, tmp_path: Path, server: str, host: str) -> None:
     """The other CA is known to the machine and signed the certificate, or the pinned CA signed it for another name."""

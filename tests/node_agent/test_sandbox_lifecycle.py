@@ -31,6 +31,7 @@ def test_a_tenant_logs_in_as_the_user_that_the_image_states(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.quick("slice.vm_provision-slice.vm_release")
 @pytest.mark.parametrize(
     ("provisions", "releases"),
     [

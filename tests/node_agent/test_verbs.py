@@ -99,6 +99,7 @@ def test_a_release_interrupts_a_verb_and_removes_the_guest(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.quick("rebuild")
 @pytest.mark.parametrize(
     ("verb", "phase", "before"),
     [
@@ -126,6 +127,7 @@ def test_a_verb_interrupted_by_sigkill_runs_again_from_its_start(
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_stopped_guest_stays_stopped_when_the_agent_starts_again(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         guest = Guest(plane, tenant)
@@ -160,6 +162,7 @@ def test_a_verb_is_refused_for_an_old_fence_and_for_an_allocation_that_is_not_th
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_failed_verb_says_why_and_another_verb_repairs_the_guest(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         guest = Guest(plane, tenant)

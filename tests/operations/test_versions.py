@@ -184,6 +184,7 @@ def test_the_version_is_kept_when_the_log_drops_the_event(api: PublicApi, tenant
     assert status == {name: committed[name] for name in ("status", "version", "leader_id")}
 
 
+@pytest.mark.full
 def test_versions_are_stored_before_a_partition_goes_a_bounded_number_at_a_time(api: PublicApi) -> None:
     owner = new_tenant(api.admin)
     cut_log(api.database, 50)

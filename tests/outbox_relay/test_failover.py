@@ -110,6 +110,7 @@ def head_of_standby(member: Member) -> int:
     return int(row[0])
 
 
+@pytest.mark.full
 def test_a_lagging_standby_that_is_promoted_waits_for_an_operator(
     cluster: Cluster, start_relay: StartRelay, nats_url: str
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_lagging_standby_that_is_promoted_waits_for_an_operator(
     assert stream_end(nats_url) == 30
 
 
+@pytest.mark.full
 def test_a_relay_that_was_started_since_waits_for_an_operator(
     cluster: Cluster, start_relay: StartRelay, nats_url: str
 ) -> None:
@@ -178,6 +180,7 @@ def test_each_condition_of_a_timeline_that_is_continued(cluster: Cluster) -> Non
         wait_for(lambda: resume(earlier, 5, event_id) == (None, here), "the timeline is continued")
 
 
+@pytest.mark.full
 def test_one_barrier_waits_at_a_time(cluster: Cluster) -> None:
     cluster.a.wait_for_commits_of(cluster.b, cluster.c)
     cluster.b.kill()
@@ -200,6 +203,7 @@ def test_one_barrier_waits_at_a_time(cluster: Cluster) -> None:
     asyncio.run(passes())
 
 
+@pytest.mark.full
 def test_what_no_standby_has_is_not_published(cluster: Cluster, start_relay: StartRelay, nats_url: str) -> None:
     """The primary is restarted while a commit waits for a standby, and shows it before any standby has it."""
     cluster.a.wait_for_commits_of(cluster.b, cluster.c)

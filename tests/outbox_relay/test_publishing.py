@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+import pytest
 
 from berth.local.servers import LocalNats
 from tests.outbox_relay.conftest import StartRelay
@@ -78,6 +79,7 @@ def test_killed_relay_loses_and_doubles_nothing(
     assert len(require_stream_is_log(nats_url, database)) == head_version(database)
 
 
+@pytest.mark.full
 def test_killed_nats_loses_and_doubles_nothing(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, own_nats: LocalNats
 ) -> None:
@@ -100,6 +102,7 @@ def publishers(relays: list[RelayProcess]) -> list[RelayProcess]:
     return [relay for relay in relays if relay.ok().get("publishing") == "publisher"]
 
 
+@pytest.mark.full
 def test_several_relays_do_no_harm_and_one_takes_over(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:

@@ -300,6 +300,7 @@ def own_postgres(server_directory: Path) -> Iterator[LocalPostgres]:
     server.stop()
 
 
+@pytest.mark.full
 def test_postgres_restarted_in_the_middle(start_relay: StartRelay, own_postgres: LocalPostgres, nats_url: str) -> None:
     relay = start_relay(database_url=own_postgres.url())
     for stop in (own_postgres.kill, own_postgres.stop):

@@ -139,6 +139,7 @@ def scene(postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path
             deployed.stop()
 
 
+@pytest.mark.full
 def test_the_webhook_key_is_replaced_while_deliveries_go_on(scene: Scene) -> None:
     files = scene.deployed.files
     old = load_webhook_keys(files.webhook_keys).prefix

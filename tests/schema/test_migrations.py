@@ -95,6 +95,7 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
         migrations.upgrade("postgresql://absent@127.0.0.1:1/nothing")
 
 
+@pytest.mark.quick("0001")
 @pytest.mark.parametrize("revision", REVISIONS_BEFORE_BASELINE)
 def test_a_revision_before_the_baseline_is_refused(empty_url: str, revision: str) -> None:
     migrations.upgrade(empty_url)

@@ -211,6 +211,7 @@ def test_many_enrolments_and_two_issuers_at_once_give_one_certificate_each(desk:
     assert [len(certificates(desk, node)) for node in nodes] == [1] * len(nodes)
 
 
+@pytest.mark.full
 def test_a_listener_with_the_key_of_the_node_ca_does_not_start(desk: Desk) -> None:
     key = ensure_authority(desk.directory, "berth.local").ca_key
     environment = {"BERTH_NODE_CA_KEY_FILE": str(key), "BERTH_DATABASE_URL": desk.url}

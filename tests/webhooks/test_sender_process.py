@@ -106,6 +106,7 @@ def expire(desk: Desk, key_id: str) -> None:
     desk.database.execute("update webhooks set key_expires_at = clock_timestamp() where created_by = %s", (key_id,))
 
 
+@pytest.mark.full
 def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, receiver: Receiver) -> None:
     desk = senders.desk
     key_id, leaver = key_that_expires(desk)
@@ -149,6 +150,7 @@ def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, 
     assert told == [({"webhook_id": ends["id"], "reason": "key_expired"},)]
 
 
+@pytest.mark.quick("rotated")
 @pytest.mark.parametrize("change", ["rotated", "enabled"])
 def test_a_webhook_belongs_to_the_key_that_a_rotation_or_an_operator_gives_it(
     senders: Senders, receiver: Receiver, change: str
@@ -185,6 +187,7 @@ def test_its_metrics_are_those_of_webhooks(senders: Senders) -> None:
     assert {"berth_webhooks", "berth_webhook_oldest_due_seconds", "berth_webhook_attempts_total"} <= names
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("module", ["worker.webhooks.app", "worker.webhooks.settings", "worker.__main__"])
 def test_its_code_loads_neither_other_servers_libraries_nor_the_workers_settings(module: str) -> None:
     loaded = subprocess.check_output([sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"], text=True)

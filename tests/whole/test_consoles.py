@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import psycopg
+import pytest
 from psycopg.rows import dict_row
 
 from tests.consoles.talking import attached, begun, ending, output_until
@@ -12,6 +13,7 @@ from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
 
 
+@pytest.mark.full
 def test_a_tenant_types_into_the_console_of_its_guest(whole: Whole, tenant: Tenant) -> None:
     active = tenant.wait(tenant.create(), "active")
     api = whole.stack.endpoints.api_url

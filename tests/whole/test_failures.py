@@ -125,6 +125,7 @@ SLOW = (Code.LEASE_CONFLICT, Code.AGENT_SILENT)
 """Each waits ten seconds; test_way_of_one_allocation.py and test_cleanup_before_reuse.py of tests/allocations have them too."""
 
 
+@pytest.mark.quick("image_download_failed-allocation", "guest_size_unavailable-node", "image_does_not_fit-node")
 @pytest.mark.parametrize(
     ("row", "scope"),
     [

@@ -45,6 +45,7 @@ def _credits(whole: Whole, allocation_id: UUID) -> list[dict[str, Any]]:
         return rows.fetchall()
 
 
+@pytest.mark.full
 def test_a_guest_that_dies_is_announced_started_again_and_credited(whole: Whole, tenant: Tenant) -> None:
     active = _create(tenant, None)
     assert active.restart_policy == "always"

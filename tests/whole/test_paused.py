@@ -201,6 +201,7 @@ def _events(whole: Whole) -> list[str]:
         return [row["event_type"] for row in found.fetchall()]
 
 
+@pytest.mark.full
 def test_what_vanished_from_its_node_is_told(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create()
     active: Allocation = tenant.wait(made, "active")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.allocations.stored_text import places_of
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
@@ -18,6 +20,7 @@ def holding_files(directory: Path, marker: bytes) -> list[str]:
     return [file.name for file in files if marker in file.read_bytes()]
 
 
+@pytest.mark.full
 def test_a_released_allocation_leaves_no_user_data_anywhere(whole: Whole, tenant: Tenant) -> None:
     url, state = whole.stack.endpoints.database_url, whole.stack.state.path
     made = tenant.client.create_allocation(

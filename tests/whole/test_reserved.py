@@ -33,6 +33,7 @@ def started(whole: Whole, tenant: Tenant, reservation_id: UUID) -> Allocation:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_back_to_back_reservations_start_and_end_by_themselves(whole: Whole, tenant: Tenant) -> None:
     change = datetime.now(UTC) + timedelta(seconds=WINDOW_SECONDS)

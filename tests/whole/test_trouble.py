@@ -8,6 +8,7 @@ from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
 
 
+@pytest.mark.quick("api", "worker", "agent eu-1-slice-1")
 @pytest.mark.parametrize("name", ["api", "node-api", "issuer", "relay", "worker", "webhooks", "agent eu-1-slice-1"])
 def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenant, name: str) -> None:
     running = tenant.create()
@@ -31,6 +32,7 @@ def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenan
         tenant.wait(fresh, "released")
 
 
+@pytest.mark.quick("postgres", "nats")
 @pytest.mark.parametrize("name", ["postgres", "nats", "temporal"])
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tenant: Tenant, name: str) -> None:
     running = tenant.create()

@@ -134,6 +134,7 @@ def test_a_stub_is_buried_and_its_retry_handles_the_event_of_the_log(processes: 
     assert violations(url) == []
 
 
+@pytest.mark.full
 def test_a_settled_letter_stays_settled_when_its_message_is_redelivered(processes: Processes) -> None:
     """A rebuilt stream brings everything again to a consumer whose position was lost."""
     url = processes.url

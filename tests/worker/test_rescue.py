@@ -108,6 +108,7 @@ def test_an_event_acknowledged_without_effect_is_recovered(processes: Processes)
     assert violations(url) == []
 
 
+@pytest.mark.full
 def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
@@ -124,6 +125,7 @@ def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(proce
     assert violations(url) == []
 
 
+@pytest.mark.full
 def test_a_lost_signal_is_repeated_before_the_deadline(processes: Processes) -> None:
     """The relay is away, as when NATS is: the task's row says that it ended, and the deadline is minutes away."""
     url = processes.url

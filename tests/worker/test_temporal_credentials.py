@@ -68,6 +68,7 @@ def renew(secrets: Path) -> None:
     deployment.make_secrets(secrets)
 
 
+@pytest.mark.full
 def test_a_worker_connects_anew_with_replaced_files_and_loses_nothing(
     processes: Processes, front: TlsFront, secrets: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_redelivered_events_have_no_effect(processes: Processes) -> None:
     assert _everything(url) == before
 
 
+@pytest.mark.full
 def test_a_recreated_consumer_starts_at_the_saved_position(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
@@ -150,6 +151,7 @@ async def _unsettled(server: LocalNats) -> int:
     return (info.num_ack_pending or 0) + (info.num_pending or 0)
 
 
+@pytest.mark.full
 def test_allocations_survive_a_nats_restart(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)

@@ -242,6 +242,7 @@ def test_who_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
         impatient.http.close()
 
 
+@pytest.mark.full
 def test_a_question_at_one_process_and_creates_at_another_agree(two: Two) -> None:
     """In both orders, and at the same moment; what is unknown never runs, whichever process receives it."""
     seen = set()

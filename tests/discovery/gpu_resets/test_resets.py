@@ -64,6 +64,7 @@ def test_another_gpu_at_the_address_is_not_touched(tmp_path: Path, nvml: FakeNvm
     assert outcomes(machine.reset(0, 1, serials={GPU_ADDRESSES[0]: "1650000000000"})) == ["reset", "reset"]
 
 
+@pytest.mark.full
 def test_both_mechanisms_serve_one_order(tmp_path: Path, nvml: FakeNvml) -> None:
     machine = Machine(tmp_path / "root", 1)
     machine.with_nvml(nvml)
@@ -153,6 +154,7 @@ def test_without_nvidia_smi_a_gpu_of_the_driver_is_not_supported(tmp_path: Path,
     assert only(machine.reset(0)) == ("gpu_reset_unsupported", "nvidia-smi is not installed")
 
 
+@pytest.mark.quick("GPU 00000000:0F:00.0: In use by another client-255-gpu_in_use")
 @pytest.mark.parametrize(
     ("text", "code", "outcome"),
     [
@@ -172,6 +174,7 @@ def test_what_nvidia_smi_refuses(tmp_path: Path, nvml: FakeNvml, text: str, code
     assert not machine.was_reset(1)
 
 
+@pytest.mark.quick("In use by another client")
 @pytest.mark.parametrize("text", ["In use by another client", "Resetting GPU is not supported.", "Unknown Error"])
 def test_a_refusal_of_several_gpus_is_never_untouched(tmp_path: Path, nvml: FakeNvml, text: str) -> None:
     machine = Machine(tmp_path / "root")
@@ -203,6 +206,7 @@ def test_after_a_failure_the_others_are_left_out(tmp_path: Path) -> None:
     assert not machine.was_reset(3)
 
 
+@pytest.mark.quick("config.write_bytes(bytes([255] * 64))-the device does not answer on the bus")
 @pytest.mark.parametrize(
     ("change", "evidence"),
     [

@@ -260,6 +260,7 @@ def test_plugins_do_not_see_the_agents_secrets(tmp_path: Path, monkeypatch: pyte
     assert "BERTH_" not in evidence[0]
 
 
+@pytest.mark.full
 def test_more_plugins_than_may_run(tree: RecordedTree, tmp_path: Path) -> None:
     for number in range(PLUGINS_MAX + 1):
         write_program(tmp_path / f"plugins/p{number:02}", 'print(\'{"verdict": "healthy"}\')')

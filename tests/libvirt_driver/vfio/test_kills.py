@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.drivers.seams import BETWEEN, Strike
 from tests.libvirt_driver.vfio.gpus import ALLOCATION, gpus_of
 from tests.libvirt_driver.vfio.kernel import GPUS, SOUND, Kernel
@@ -34,6 +36,7 @@ def bound(kernel: Kernel) -> list[str | None]:
     return [kernel.driver(one) for one in (GPUS[0], SOUND)]
 
 
+@pytest.mark.full
 def test_what_an_agent_had_begun_when_it_was_killed_is_resumed_or_undone(tmp_path: Path) -> None:
     with Kernel(tmp_path / "host") as kernel:
         status, effects = run(tmp_path, kernel, None)

@@ -56,6 +56,7 @@ def test_a_gpu_is_bound_with_its_card_and_returned_reset(kernel: Kernel, gpus: P
     assert names.index("reset") < names.index("unbind", 6), "reset before the host has them"
 
 
+@pytest.mark.full
 def test_both_can_be_repeated_and_the_reset_is_proven_until_it_is_forgotten(kernel: Kernel, gpus: PassedGpus) -> None:
     take(gpus, *GPUS[2:])
     take(gpus, *GPUS[2:])
@@ -67,6 +68,7 @@ def test_both_can_be_repeated_and_the_reset_is_proven_until_it_is_forgotten(kern
     assert give_back(gpus) == []
 
 
+@pytest.mark.full
 def test_what_was_reset_can_be_taken_again(kernel: Kernel, gpus: PassedGpus) -> None:
     for _ in range(2):
         take(gpus, GPUS[1])
@@ -146,6 +148,7 @@ def test_what_cannot_be_read_of_what_is_taken_is_an_error_and_not_nothing(kernel
         give_back(gpus)
 
 
+@pytest.mark.quick("alone on its card")
 @pytest.mark.parametrize("own", [GPUS[1], GPUS[0]], ids=["alone on its card", "with sound beside it"])
 def test_a_gpu_of_a_guest_that_is_stopped_goes_to_no_other(kernel: Kernel, gpus: PassedGpus, own: str) -> None:
     asyncio.run(gpus.take(OTHER, [own]))

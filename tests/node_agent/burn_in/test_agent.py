@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from node_agent.protocol import FailureCode, ResultReport, TaskType
 from node_agent.wire.burn_in import BurnInReport
@@ -64,6 +65,7 @@ def test_a_node_is_burned_in_and_heartbeats_name_the_feature(play: Play) -> None
     play(scenario, **SMALL)
 
 
+@pytest.mark.full
 def test_beside_an_allocation_the_bounds_are_smaller(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
@@ -98,6 +100,7 @@ def test_a_killed_agent_leaves_no_file_and_no_process_and_reports_it(play: Play)
     play(scenario, **SLOW)
 
 
+@pytest.mark.full
 def test_a_kill_while_the_file_is_written_leaves_none(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         await plane.hand_out(plane.body(TaskType.BURN_IN, ORDER))
@@ -109,6 +112,7 @@ def test_a_kill_while_the_file_is_written_leaves_none(play: Play) -> None:
     play(scenario, **{**SLOW, "BERTH_AGENT_BURN_IN_DISK_BYTES_MAX": str(2**30)})
 
 
+@pytest.mark.full
 def test_an_orderly_stop_ends_a_burn_in(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         await plane.hand_out(plane.body(TaskType.BURN_IN, ORDER))
@@ -121,6 +125,7 @@ def test_an_orderly_stop_ends_a_burn_in(play: Play) -> None:
     play(scenario, **SLOW)
 
 
+@pytest.mark.full
 def test_an_operators_plugin_fails_it(play: Play, tmp_path: Path) -> None:
     plugins = tmp_path / "plugins"
     plugins.mkdir()

@@ -97,6 +97,7 @@ def test_a_sound_node_is_healthy_and_states_what_was_left_out(tmp_path: Path) ->
     assert left_behind("burn_in") == []
 
 
+@pytest.mark.quick("disk corrupts-disk-fault-is not what was written")
 @pytest.mark.parametrize(
     ("fault", "name", "verdict", "evidence"),
     [
@@ -127,6 +128,7 @@ def test_a_part_that_hangs_ends_with_the_task(tmp_path: Path) -> None:
     assert left_behind("burn_in") == []
 
 
+@pytest.mark.quick("True-False")
 @pytest.mark.parametrize(("shared", "occupied"), [(True, False), (False, True), (False, False)])
 def test_beside_tenants_the_bounds_are_smaller_and_the_report_states_it(
     tmp_path: Path, shared: bool, occupied: bool

@@ -59,6 +59,7 @@ def test_a_process_that_does_not_know_the_secret_gets_nothing(play: Play) -> Non
     play(scenario)
 
 
+@pytest.mark.quick("changes0")
 @pytest.mark.parametrize(
     "changes", [{"dial_until": "2020-01-01T00:00:00Z"}, {"port": 1}, {"host": "localhost.invalid"}]
 )
@@ -121,6 +122,7 @@ def test_a_release_ends_the_session_and_does_not_wait_for_it(play: Play) -> None
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_newer_session_takes_over_and_an_older_one_does_not(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)
@@ -148,6 +150,7 @@ def test_a_newer_session_takes_over_and_an_older_one_does_not(play: Play) -> Non
     play(scenario)
 
 
+@pytest.mark.full
 def test_the_session_ends_with_its_task(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)
@@ -161,6 +164,7 @@ def test_the_session_ends_with_its_task(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_flood_beside_a_process_that_reads_nothing_is_dropped_and_counted(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)
@@ -208,6 +212,7 @@ def test_a_killed_agent_ends_the_session_and_its_successor_reports_it(play: Play
     play(scenario)
 
 
+@pytest.mark.full
 def test_the_log_is_sent_in_parts(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)

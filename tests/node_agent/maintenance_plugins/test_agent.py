@@ -140,6 +140,7 @@ def test_a_killed_agent_ends_the_plugin_and_reports_it_interrupted(play: Play, f
     play(scenario, BERTH_AGENT_MAINTENANCE_PLUGINS_DIR=str(folder))
 
 
+@pytest.mark.quick("rebooted")
 @pytest.mark.parametrize("rebooted", [True, False], ids=["rebooted", "same_boot"])
 def test_a_declared_reboot_has_completed_if_the_boot_id_changed(play: Play, folder: Path, rebooted: bool) -> None:
     install(folder, DECLARE, WAIT)

@@ -6,7 +6,7 @@ wal/<run>/             one unbroken run of the WAL stream: segments, the unfinis
 keys/<time>.escrow     key files, encrypted to the recovery public key
 stream.json            what the stream process last measured
 scratch/               scratch servers of `berth backup verify`, unless another place is named
-*.lock                 locks of the kernel (flock): they end with their holder; scratch/ has one of its own
+*.lock                 locks of the kernel (flock): they end with their holder; scratch/ has another
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def verify_backup(directory: BackupDirectory, asked: Asked, settings: Settings) 
 def _place_locked(scratch: Path) -> Iterator[None]:
     """Hold the lock of a place of scratch servers: two backup directories may name one, and its leftovers are ended."""
     try:
-        # Its servers may run as another user, who passes through it.
+        # Its servers may run as another user, which must get through it.
         scratch.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:
         raise of_system(error, scratch) from error

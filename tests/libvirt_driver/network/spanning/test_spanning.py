@@ -96,6 +96,7 @@ WRONG_SOURCES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", WRONG_SOURCES)
 def test_packets_of_what_is_no_node_of_the_network_are_dropped(forged: Any, source: str) -> None:
     assert forged["sources"]["its node"] is True
