@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
+from berth.process.poolers import PoolerRefused, require_no_pooler
 from migrations.functions import FunctionProblem, apply_functions
 from migrations.privileges import apply_privileges
 
@@ -89,6 +90,12 @@ def current_revision(database_url: str) -> str | None:
 
 
 def _judge(connection: Connection) -> str | None:
+    try:
+        require_no_pooler(
+            driver_connection(connection), connection.execute(text("select pg_backend_pid()")).scalar_one()
+        )
+    except PoolerRefused as problem:
+        raise SchemaProblem(str(problem)) from problem
     tables = set(inspect(connection).get_table_names())
     if "alembic_version" not in tables:
         if tables:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
+from berth.process.poolers import pooler_behind
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.edge.console_listener import ConsoleListener
@@ -69,6 +70,9 @@ async def _wait_for_database(services: Services) -> None:
         try:
             return await require_schema(services.context.database)
         except Problem as problem:
+            pooler = pooler_behind(problem)
+            if pooler is not None:
+                raise CannotStart(str(pooler)) from problem
             if time.monotonic() > deadline:
                 waited = f"waited {services.settings.startup_seconds_max:.0f} s for the database"
                 raise CannotStart(f"{waited}: {problem.detail}") from problem
@@ -134,7 +138,7 @@ async def _run_issuer(settings: IssuerSettings) -> None:
     try:
         await run_issuer(settings, issuer)
     except (CannotListen, DatabaseUnavailable) as problem:
-        raise CannotStart(str(problem)) from problem
+        raise CannotStart(str(pooler_behind(problem) or problem)) from problem
     finally:
         await database.close()
 

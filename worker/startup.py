@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import structlog
 
+from berth.process.poolers import pooler_behind
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.database.transactions import Database
 from orchestrator.problems import Problem
@@ -31,6 +32,9 @@ async def retry(
         try:
             return await connect()
         except temporary as error:
+            pooler = pooler_behind(error)
+            if pooler is not None:
+                raise CannotRun(str(pooler)) from error
             why = str(error) or type(error).__name__
             if time.monotonic() > deadline:
                 raise CannotRun(f"waited {seconds_max:.0f} s for {what}: {why}") from error

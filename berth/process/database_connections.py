@@ -20,6 +20,7 @@ import psycopg
 from psycopg.abc import RV, PQGen
 
 from berth.process.deposed_servers import is_deposed, other_servers
+from berth.process.poolers import UNSUPPORTED, refusal_of
 
 ANSWER_SECONDS_MAX = 13.0
 """Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
@@ -63,10 +64,15 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
     async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
         """As `AsyncConnection.connect`; a deposed primary (berth/process/deposed_servers.py) is left for the next server.
 
-        Raises `OperationalError` if no server can be connected to.
+        Raises `OperationalError` if no server can be connected to, `PoolerRefused` if the address is that of a pooler.
         """
         while True:
-            connection = await super().connect(conninfo, autocommit=True, **options)
+            try:
+                connection = await super().connect(conninfo, autocommit=True, **options)
+            except psycopg.OperationalError as error:
+                if UNSUPPORTED in str(error):
+                    raise refusal_of(conninfo, options) from error
+                raise
             try:
                 if not await is_deposed(connection):
                     await connection.set_autocommit(autocommit)

@@ -13,9 +13,12 @@ import structlog
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
+from berth.process.poolers import require_no_pooler
+
 TIMELINE = b"""
-    select s.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
-      from pg_control_system() s where not pg_is_in_recovery()
+    select pg_backend_pid(), s.system_identifier,
+           case when not pg_is_in_recovery() then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end
+      from pg_control_system() s
 """
 _newest: dict[int, int] = {}
 """The newest timeline that this process has seen of each database system, by system identifier."""
@@ -24,12 +27,17 @@ _log = structlog.get_logger()
 
 
 async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether the server of this new connection, in autocommit mode, is a primary on an earlier timeline than another one was."""
+    """Whether the server of this new connection, in autocommit mode, is a primary on an earlier timeline than another one was.
+
+    Raises `PoolerRefused` if it is no server of PostgreSQL.
+    """
     cursor = await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(TIMELINE)
     row = await cursor.fetchone()
-    if row is None:
+    assert row is not None
+    session_pid, system, timeline = row
+    require_no_pooler(connection, session_pid)
+    if timeline is None:
         return False
-    system, timeline = row
     newest = max(timeline, _newest.get(system, 0))
     _newest[system] = newest
     if timeline == newest:

@@ -13,6 +13,7 @@ import structlog
 from prometheus_client import REGISTRY, Counter, Gauge
 
 from berth.process.health_server import serve_health
+from berth.process.poolers import pooler_behind
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.certificates import NodeAuthority
@@ -44,14 +45,14 @@ class Issuer:
         self._stop.set()
 
     async def wait_for_database(self, seconds_max: float) -> None:
-        """Return when the schema is there and new enough. Raises `DatabaseUnavailable` after `seconds_max`."""
+        """Return when the schema is there and new enough. Raises `DatabaseUnavailable` after `seconds_max`, and for a pooler."""
         deadline = time.monotonic() + seconds_max
         while not self._stop.is_set():
             try:
                 await require_schema(self._database)
                 return
             except DatabaseUnavailable as problem:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or pooler_behind(problem) is not None:
                     raise
                 log.info("waiting", for_what="database", why=problem.detail)
                 await self._pause(RETRY_SECONDS)

@@ -15,6 +15,14 @@ _POSTMASTERS = "berth/local/high_availability/postmasters.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a connection pooler is taken for the server",
+        "database",
+        "berth/process/poolers.py",
+        "    if info.backend_pid != session_pid:\n",
+        "    if session_pid < 0:\n",
+        ("tests/database/test_poolers.py::test_a_connection_to_a_pooler_is_refused",),
+    ),
+    Mutant(
         "a deposed primary is used",
         "database",
         _FENCE,
