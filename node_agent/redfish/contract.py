@@ -74,7 +74,7 @@ class BmcAccess:
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Bounds of one BMC, in seconds. `queue_seconds`: how long the BMC may hold a command before it takes effect."""
+    """Bounds of one BMC, in seconds. `queue_seconds`: how long the BMC may hold a command; `settle_seconds` must be longer."""
 
     connect_seconds: float = 10
     read_seconds: float = 60
@@ -271,7 +271,7 @@ class Bmc(Protocol):
         """Change the password of the account of `BmcAccess`; then try both passwords once each, new first.
 
         The caller has stored both before. Whatever the change was answered, the result is what the BMC accepts now.
-        Raises OutcomeUnknown if the change was sent and neither trial got an answer. The client goes on with the one that works.
+        Raises OutcomeUnknown if the trials had too few answers to decide. The client goes on with the password that works.
         """
         ...
 

@@ -1,0 +1,124 @@
+"""The Redfish client over httpx: `Bmc` for one machine. It reads nothing of the environment, no proxy and no CA."""
+
+from __future__ import annotations
+
+import httpx
+
+from node_agent.redfish import accounts, description, firmware, logs
+from node_agent.redfish.boot import Boot
+from node_agent.redfish.clock import Clock, SystemClock
+from node_agent.redfish.contract import (
+    Bmc,
+    BmcAccess,
+    BootOverride,
+    BootTarget,
+    Deadlines,
+    EventLog,
+    FirmwareItem,
+    Medium,
+    PowerAction,
+    PowerOutcome,
+    PowerReading,
+    PowerState,
+    SystemDescription,
+    UpdateOutcome,
+    Working,
+)
+from node_agent.redfish.machine import Machine
+from node_agent.redfish.media import Media
+from node_agent.redfish.power import Power
+from node_agent.redfish.session import Session
+from node_agent.redfish.wire import Wire
+
+
+class RedfishBmc(Bmc):
+    """See `Bmc` for what each method guarantees.
+
+    `quiet`: the caller knows that no command of an earlier process can be queued, so the power state is certain at once.
+    Raises ValueNotAllowed for a URL or fingerprint of another form.
+    """
+
+    def __init__(
+        self,
+        access: BmcAccess,
+        deadlines: Deadlines | None = None,
+        *,
+        quiet: bool = False,
+        clock: Clock | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._wire = Wire(access, deadlines or Deadlines(), clock or SystemClock(), transport)
+        self._password = access.password
+        self._session = Session(self._wire, access.username, access.password)
+        self._machine = Machine(self._session, access.system_id)
+        self._power = Power(self._machine, quiet)
+        self._media = Media(self._machine, self._power)
+        self._boot = Boot(self._machine)
+
+    async def describe(self) -> SystemDescription:
+        """The machine: identity, parts, firmware, manager."""
+        return await description.describe(self._machine)
+
+    async def power_state(self) -> PowerReading:
+        """One read of PowerState."""
+        return await self._power.read()
+
+    async def settle(self, expected: PowerState, unchanged_for_seconds: float | None = None) -> None:
+        """Wait until the state is `expected`, unchanged and certain."""
+        await self._power.settle(expected, unchanged_for_seconds)
+
+    async def set_power(self, action: PowerAction) -> PowerOutcome:
+        """Reach the state of `action`."""
+        return await self._power.set(action)
+
+    async def insert_medium(self, url: str, kind: BootTarget = BootTarget.CD) -> Medium:
+        """Insert a medium while the machine is off."""
+        return await self._media.insert(url, kind)
+
+    async def eject_medium(self, kind: BootTarget = BootTarget.CD) -> Medium:
+        """Eject the medium."""
+        return await self._media.eject(kind)
+
+    async def read_medium(self, kind: BootTarget = BootTarget.CD) -> Medium:
+        """The medium as it is now."""
+        return await self._media.read(kind)
+
+    async def boot_once(self, target: BootTarget) -> BootOverride:
+        """Boot once from `target` at the next start."""
+        return await self._boot.once(target)
+
+    async def set_boot_disk(self) -> BootOverride:
+        """Boot from the disk from now on."""
+        return await self._boot.disk()
+
+    async def read_boot(self) -> BootOverride:
+        """The boot override as it is now."""
+        return await self._boot.read()
+
+    async def rotate(self, new_password: str) -> Working:
+        """Change the account's password, and try which one works."""
+        working = await accounts.rotate(self._session, self._password, new_password)
+        if working in (Working.NEW, Working.BOTH):
+            self._password = new_password
+        return working
+
+    async def read_log(self, limit: int = 200) -> EventLog:
+        """The newest entries of the event logs."""
+        return await logs.read_log(self._machine, limit)
+
+    async def firmware(self) -> tuple[FirmwareItem, ...]:
+        """The firmware inventory."""
+        return await firmware.inventory(self._session)
+
+    async def update_firmware(self, image_url: str, targets: tuple[str, ...] = ()) -> UpdateOutcome:
+        """Update firmware by SimpleUpdate, and wait for its task."""
+        return await firmware.update(self._session, image_url, targets)
+
+    async def reset_bmc(self) -> None:
+        """Restart the BMC, and wait until it answers again."""
+        await firmware.reset_bmc(self._machine)
+
+    async def close(self) -> None:
+        """Delete the session and close connections."""
+        await self._session.end()
+        await self._wire.close()
