@@ -55,6 +55,11 @@ class RedfishBmc(Bmc):
         self._media = Media(self._machine, self._power)
         self._boot = Boot(self._machine)
 
+    @property
+    def quirks(self) -> tuple[str, ...]:
+        """Names of the quirks met so far, in the order in which they were met."""
+        return tuple(self._wire.quirks)
+
     async def describe(self) -> SystemDescription:
         """The machine: identity, parts, firmware, manager."""
         return await description.describe(self._machine)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Wire:
     def __init__(
         self, access: BmcAccess, deadlines: Deadlines, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
+        logging.getLogger("httpcore").setLevel(logging.INFO)  # at DEBUG it logs headers, session tokens among them
         host, port = host_and_port(access.url)
         self.deadlines, self.clock = deadlines, clock
         self.quirks: dict[str, Quirk] = {}

@@ -33,7 +33,7 @@ DEADLINES = Deadlines(
 
 
 @functools.cache
-def certificate(number: int = 1) -> tuple[bytes, bytes, str]:
+def certificate(number: int) -> tuple[bytes, bytes, str]:
     """A self-signed certificate for 127.0.0.1: its PEM, its key's PEM and its SHA-256."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"stub-bmc-{number}")])
@@ -55,7 +55,7 @@ def certificate(number: int = 1) -> tuple[bytes, bytes, str]:
     return made.public_bytes(serialization.Encoding.PEM), private, hashlib.sha256(der).hexdigest()
 
 
-def server_context(number: int = 1) -> ssl.SSLContext:
+def server_context(number: int) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pair.pem"

@@ -1,0 +1,103 @@
+"""The client's read path on answers of DMTF and vendors, as sushy collected them (samples/SOURCE.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node_agent.redfish.client import RedfishBmc
+from node_agent.redfish.contract import BmcAccess, BootOverride, Disk, FirmwareItem, Manager, Nic, PowerState
+from node_agent.redfish.problems import NotSupported
+from tests.redfish.running import run
+from tests.support.bmc.clock import VirtualClock
+from tests.support.bmc.samples import SampleTransport, sample
+
+SYSTEM = "/redfish/v1/Systems/437XR1138R2"
+BMC = "/redfish/v1/Managers/BMC"
+FIRMWARE = "/redfish/v1/UpdateService/FirmwareInventory"
+
+
+def resources(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """DMTF's rack server, with samples exchanged by the last word of their path."""
+    drives = sample("systems/storage")["Drives"]
+    found = {
+        "/redfish/v1": sample("services/root"),
+        "/redfish/v1/Systems": sample("systems/system_collection"),
+        SYSTEM: sample("systems/system"),
+        f"{SYSTEM}/EthernetInterfaces": sample("systems/ethernet_interfaces_collection"),
+        f"{SYSTEM}/EthernetInterfaces/12446A3B0411": sample("systems/ethernet_interfaces"),
+        f"{SYSTEM}/Storage": sample("systems/storage_collection"),
+        f"{SYSTEM}/Storage/1": sample("systems/storage"),
+        **{link["@odata.id"]: sample("systems/drive") for link in drives},
+        "/redfish/v1/Managers": sample("systems/manager_collection"),
+        BMC: sample("systems/manager"),
+        f"{BMC}/VirtualMedia": sample("media/virtual_media_collection"),
+        f"{BMC}/VirtualMedia/Floppy1": sample("media/virtual_media"),
+        "/redfish/v1/UpdateService": sample("services/updateservice"),
+        FIRMWARE: sample("services/firmwareinventory_collection")
+        | {"Members": [{"@odata.id": f"{FIRMWARE}/BMC"}], "Members@odata.count": 1},
+        f"{FIRMWARE}/BMC": sample("services/softwareinventory"),
+    }
+    return {path: changed.get(path.rpartition("/")[2], data) for path, data in found.items()}
+
+
+def client(transport: SampleTransport) -> RedfishBmc:
+    access = BmcAccess("https://bmc.example", "berth", "first-secret", "0" * 64)
+    return RedfishBmc(access, clock=VirtualClock(), transport=transport)
+
+
+def test_the_rack_server_is_described() -> None:
+    async def test() -> None:
+        found = await client(SampleTransport(resources())).describe()
+        assert (found.manufacturer, found.model, found.serial) == ("Contoso", "3500", "437XR1138R2")
+        assert found.uuid == "38947555-7742-3448-3784-823347823834"
+        assert (found.processors, found.memory_bytes, found.power_state) == (2, 96 << 30, PowerState.ON)
+        assert found.nics == (Nic("1", "12:44:6a:3b:04:11", None),)
+        assert found.disks[0] == Disk("32ADF365C6C1B7BD", "C123", "1234570", 899527000000, "SAS")
+        assert found.firmware == (FirmwareItem("BMC", "Contoso BMC Firmware", "1.45.455b66-rev4", True),)
+        assert found.manager == Manager("BMC", "Joo Janta 200", "1.00")
+
+    run(test())
+
+
+@pytest.mark.parametrize(("system", "manager"), [("systemv1_20", "managerv1_18"), ("system", "managerv1_18")])
+def test_newer_versions_of_the_schemas_are_read(system: str, manager: str) -> None:
+    async def test() -> None:
+        changed = {"437XR1138R2": sample(f"systems/{system}"), "BMC": sample(f"systems/{manager}")}
+        found = await client(SampleTransport(resources(**changed) | {BMC: sample(f"systems/{manager}")})).describe()
+        assert found.serial == "437XR1138R2"
+        assert found.manager is not None
+        assert found.manager.firmware_version == "1.45.455b66-rev4"
+
+    run(test())
+
+
+def test_parts_that_a_bmc_lacks_are_empty() -> None:
+    async def test() -> None:
+        only = {
+            path: data for path, data in resources().items() if path in ("/redfish/v1", "/redfish/v1/Systems", SYSTEM)
+        }
+        found = await client(SampleTransport(only)).describe()
+        assert found.serial == "437XR1138R2"
+        assert (found.nics, found.disks, found.firmware, found.manager) == ((), (), (), None)
+
+    run(test())
+
+
+def test_the_boot_override_and_the_lack_of_a_cd_are_read() -> None:
+    async def test() -> None:
+        bmc = client(SampleTransport(resources()))
+        assert await bmc.read_boot() == BootOverride("Pxe", True, "Once")
+        with pytest.raises(NotSupported, match="Cd"):
+            await bmc.read_medium()
+
+    run(test())
+
+
+def test_the_root_alone_says_that_there_is_no_system() -> None:
+    async def test() -> None:
+        with pytest.raises(NotSupported, match="systems"):
+            await client(SampleTransport({"/redfish/v1": sample("services/bare_minimum_root")})).power_state()
+
+    run(test())
