@@ -13,6 +13,11 @@ ACCOUNTS = "/redfish/v1/AccountService/Accounts"
 FIRMWARE = "/redfish/v1/UpdateService/FirmwareInventory"
 TASKS = "/redfish/v1/TaskService/Tasks"
 UUID = "38947555-7742-3448-3784-823347823834"
+ROLES = {
+    "Administrator": ["Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"],
+    "Operator": ["Login", "ConfigureComponents", "ConfigureSelf"],
+    "ReadOnly": ["Login", "ConfigureSelf"],
+}
 OK = {"State": "Enabled", "Health": "OK"}
 
 
@@ -93,9 +98,6 @@ def _services(machine: StubMachine) -> dict[str, Resource]:
         Links={"Role": link("/redfish/v1/AccountService/Roles/Administrator")},
     )
     roles = "/redfish/v1/AccountService/Roles"
-    role = resource(
-        f"{roles}/Administrator", "Role.v1_3_1", RoleId="Administrator", IsPredefined=True, AssignedPrivileges=["Login"]
-    )
     return {
         ROOT: root,
         "/redfish/v1/AccountService": resource(
@@ -111,8 +113,13 @@ def _services(machine: StubMachine) -> dict[str, Resource]:
         ),
         ACCOUNTS: collection(ACCOUNTS, "ManagerAccount", [f"{ACCOUNTS}/1"]),
         f"{ACCOUNTS}/1": account,
-        roles: collection(roles, "Role", [f"{roles}/Administrator"]),
-        f"{roles}/Administrator": role,
+        roles: collection(roles, "Role", [f"{roles}/{name}" for name in ROLES]),
+        **{
+            f"{roles}/{name}": resource(
+                f"{roles}/{name}", "Role.v1_3_1", RoleId=name, IsPredefined=True, AssignedPrivileges=given
+            )
+            for name, given in ROLES.items()
+        },
     }
 
 

@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import functools
 import hashlib
+import ipaddress
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -46,6 +47,7 @@ def certificate(number: int) -> tuple[bytes, bytes, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     private = key.private_bytes(

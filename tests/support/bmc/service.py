@@ -27,6 +27,9 @@ METADATA = b"""<?xml version="1.0" encoding="UTF-8"?>
 </edmx:Edmx>"""
 
 
+PATCHABLE = ("Boot", "Password", "Image")
+
+
 class Manner(Enum):
     """How a reply goes over the wire."""
 
@@ -139,14 +142,18 @@ class StubService:
         return reply
 
     def _answer(self, request: Request) -> tuple[Reply, Callable[[], None]]:
-        path = request.path.partition("?")[0]
+        path, _, query = request.path.partition("?")
+        if request.headers.get("odata-version", "4.0") != "4.0":
+            raise Refused(412, "HeaderInvalid")
+        if query.startswith("$"):
+            raise Refused(501, "QueryNotSupported")
         if path == "/redfish":
             return json_reply({"v1": ROOT}), nothing
         if path in ("/redfish/v1/$metadata",):
             return Reply(200, METADATA, {"Content-Type": "application/xml"}), nothing
         if path == "/redfish/v1/odata":
             return json_reply({"@odata.context": "/redfish/v1/$metadata", "value": []}), nothing
-        path = ROOT if path == ROOT.rstrip("/") else path
+        path = ROOT if path == ROOT.rstrip("/") else path.removesuffix("/Members")
         if request.method == "POST" and path == SESSIONS and self.machine.options.sessions:
             return self._login(request)
         if not (path == ROOT and request.method in ("GET", "HEAD")):
@@ -181,18 +188,24 @@ class StubService:
         return f'W/"{self.machine.versions.get(kept, 1)}"' if self.machine.options.etags else None
 
     def _resource(self, data: Resource) -> Reply:
+        allow = "GET, HEAD, PATCH" if any(name in data for name in PATCHABLE) else "GET, HEAD"
+        schema = data["@odata.type"].partition(".")[0].removeprefix("#")
+        headers = {"Allow": allow, "Link": f"<http://redfish.dmtf.org/schemas/v1/{schema}.json>; rel=describedby"}
         etag = self.etag(data["@odata.id"])
-        return json_reply(
-            data, headers={"ETag": etag, "Allow": "GET, HEAD, PATCH"} if etag else {"Allow": "GET, HEAD, PATCH"}
-        )
+        return json_reply(data, headers=headers | ({"ETag": etag} if etag else {}))
 
     def _patch(self, request: Request, path: str, current: Resource) -> tuple[Reply, Callable[[], None]]:
+        name = next((name for name in PATCHABLE if name in current), None)
+        if name is None or path.startswith(SESSIONS):
+            raise Refused(405, "OperationNotAllowed", {"Allow": "GET, HEAD"})
         etag, given = self.etag(path), request.headers.get("if-match")
         accepted = etag[2:] if etag and self.machine.options.weak_etags_refused else etag
         if etag is not None and given != accepted:
             raise Refused(412 if given else 428, "PreconditionFailed")
         body, machine = request.json(), self.machine
-        if "Boot" in body and "Boot" in current:
+        if name not in body:
+            raise Refused(400, "PropertyUnknown")
+        if name == "Boot":
             boot = body["Boot"]
             if (
                 boot.get("BootSourceOverrideTarget")
@@ -201,12 +214,10 @@ class StubService:
                 raise Refused(400, "PropertyValueNotInList")
             target, enabled = boot["BootSourceOverrideTarget"], boot["BootSourceOverrideEnabled"]
             return self._act("boot", lambda: machine.set_override(target, enabled))
-        if "Password" in body and path.startswith(ACCOUNTS):
-            name, password = current["UserName"], body["Password"]
-            return self._act("password", lambda: machine.set_password(name, password))
-        if "Image" in body and "Image" in current:
-            return self._act("media", lambda: machine.set_image(body["Image"]))
-        raise Refused(400, "PropertyUnknown")
+        if name == "Password":
+            user, password = current["UserName"], body["Password"]
+            return self._act("password", lambda: machine.set_password(user, password))
+        return self._act("media", lambda: machine.set_image(body["Image"]))
 
     def _act(self, name: str, effect: Callable[[], None]) -> tuple[Reply, Callable[[], None]]:
         """204 and the effect, or 202 with a task for what is slow."""
