@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBVIRT_STAMP := $(VENV)/.libvirt
+REDFISH_TOOLS := build/redfish
 GUEST_IMAGE := build/guests/mini.qcow2
 DEBIAN_IMAGE := build/guests/debian.qcow2
 HARDWARE ?= hardware and not full
@@ -80,10 +81,12 @@ test: lint  ## lint and the tests that main must always pass (14 minutes on 2 co
 test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
+	@$(MAKE) --no-print-directory $(REDFISH_TOOLS)/ready || echo "the tests with an emulated BMC will be skipped"
 	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) BERTH_TEST_DEBIAN_IMAGE=$(abspath $(DEBIAN_IMAGE)) \
 	  deploy/guests/private-libvirtd /var/tmp/berth-libvirtd $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
 
 test-full: lint  ## everything, the long tests included
+	@$(MAKE) --no-print-directory $(REDFISH_TOOLS)/ready || echo "the stub BMC will not be judged by DMTF's validator"
 	$(BIN)/pytest -n 2 --dist loadfile -m "not hardware"
 	@if why=$$(deploy/guests/missing-packages); then \
 	  $(MAKE) --no-print-directory $(DEBIAN_IMAGE) || echo "the tests with guests of Debian will be skipped"; \
@@ -93,6 +96,13 @@ test-full: lint  ## everything, the long tests included
 $(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
 	  -r requirements-libvirt.lock
+	@touch $@
+
+$(REDFISH_TOOLS)/ready: requirements-redfish.lock
+	$(PYTHON) -m venv --clear $(REDFISH_TOOLS)
+	sed -n '/^setuptools==/,/[^\\]$$/p' $< | $(REDFISH_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --no-deps -r /dev/stdin
+	$(REDFISH_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation -r $<
 	@touch $@
 
 $(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
