@@ -161,10 +161,12 @@ def test_every_page_lies_in_the_folder_of_its_kind() -> None:
         "how-to/backup",
         "how-to/drivers",
         "how-to/fleet",
+        "how-to/metal",
         "how-to/servers",
         "reference/access",
         "reference/backup",
         "reference/fleet",
+        "reference/metal",
     }
 
 

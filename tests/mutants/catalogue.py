@@ -50,6 +50,7 @@ from tests.mutants.fleet import (
     updates,
     wipes,
 )
+from tests.mutants.metal import redfish
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -80,6 +81,7 @@ MODULES = (
     discovery,
     devices,
     quarantines,
+    redfish,
     spanning,
     updates,
     probes,

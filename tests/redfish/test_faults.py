@@ -111,6 +111,18 @@ def test_a_lost_boot_override_is_read_back() -> None:
     run(test())
 
 
+def test_a_boot_override_with_another_target_is_not_believed() -> None:
+    async def test() -> None:
+        async with served() as stub:
+            bmc = stub.client()
+            await bmc.set_boot_disk()
+            stub.service.script.add(BOOT, Fault.LIE)
+            with pytest.raises(WithoutEffect, match="Hdd, Continuous"):
+                await bmc.boot_once(BootTarget.CD)
+
+    run(test())
+
+
 def test_a_medium_that_was_ejected_by_another_client_reads_as_ejected() -> None:
     async def test() -> None:
         async with served() as stub:

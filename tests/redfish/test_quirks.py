@@ -13,8 +13,8 @@ from node_agent.redfish.contract import BootTarget, Deadlines, PowerAction, Powe
 from node_agent.redfish.documents import Document
 from node_agent.redfish.problems import NotSupported, ValueNotAllowed
 from node_agent.redfish.quirks import QUIRKS, settings_hold_override
+from tests.redfish.rack_server import BMC, SYSTEM, client, resources
 from tests.redfish.running import run
-from tests.redfish.test_samples import BMC, SYSTEM, client, resources
 from tests.support.bmc.machine import Options
 from tests.support.bmc.samples import SampleTransport, sample
 from tests.support.bmc.server import Stub, served

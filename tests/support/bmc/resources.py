@@ -147,7 +147,7 @@ def _system(machine: StubMachine) -> dict[str, Resource]:
         Model="3500",
         SerialNumber="437XR1138R2",
         UUID=UUID.upper(),
-        BiosVersion="P79 v1.45",
+        BiosVersion="2.45",
         PowerState=machine.power,
         Status=OK,
         ProcessorSummary={"Count": 2, "Model": "Xeon"},

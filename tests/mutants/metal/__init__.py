@@ -1,0 +1,1 @@
+"""Mutants of bare metal: what reaches a machine through its BMC."""
