@@ -65,3 +65,36 @@ def test_the_root_alone_says_that_there_is_no_system() -> None:
             await client(SampleTransport({"/redfish/v1": sample("services/bare_minimum_root")})).power_state()
 
     run(test())
+
+
+def test_a_medium_of_the_system_comes_before_those_of_its_manager() -> None:
+    async def test() -> None:
+        system = sample("systems/system") | {"VirtualMedia": {"@odata.id": f"{SYSTEM}/VirtualMedia"}}
+        found = resources() | {
+            SYSTEM: system,
+            f"{SYSTEM}/VirtualMedia": sample("media/virtual_media_collectionv1_6"),
+            f"{SYSTEM}/VirtualMedia/CD1": sample("media/virtual_mediav1_6"),
+        }
+        medium = await client(SampleTransport(found)).read_medium()
+        assert (medium.inserted, medium.write_protected) == (True, False)
+        assert medium.image == "redfish.dmtf.org/freeImages/freeOS.1.1.iso"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("headers", "session"),
+    [
+        ("session_creation_headers", "/redfish/v1/SessionService/Sessions/151edd65d41c0b89"),
+        ("session_creation_headers_no_location", sample("services/session")["@odata.id"]),
+    ],
+)
+def test_the_session_of_a_login_is_deleted(headers: str, session: str) -> None:
+    async def test() -> None:
+        transport = SampleTransport(resources(), f"services/{headers}")
+        bmc = client(transport)
+        await bmc.power_state()
+        await bmc.close()
+        assert transport.requests[-1] == f"DELETE {session}"
+
+    run(test())
