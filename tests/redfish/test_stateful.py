@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.contract import BmcAccess, BootTarget, Deadlines, PowerAction, PowerState
-from node_agent.redfish.problems import BmcProblem, OutcomeUnknown
+from node_agent.redfish.problems import BmcProblem
 from tests.support.bmc.clock import VirtualClock
 from tests.support.bmc.faults import Fault
 from tests.support.bmc.machine import Options, StubMachine
@@ -36,6 +36,8 @@ read_faults = st.sampled_from([Fault.BUSY, Fault.NO_ANSWER, Fault.BROKEN_BEFORE,
 class Client(RuleBasedStateMachine):
     """One client at a time of one BMC; a client that dies is followed by another one, which knows nothing."""
 
+    histories = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
@@ -46,6 +48,7 @@ class Client(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.loop.close()
+        Client.histories += 1
 
     def new_client(self, quiet: bool) -> RedfishBmc:
         access = BmcAccess("https://bmc.example", "berth", "first-secret", "0" * 64)
@@ -139,14 +142,13 @@ class Client(RuleBasedStateMachine):
 
 TestClient = Client.TestCase
 TestClient.settings = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
 @pytest.mark.full
 def test_many_histories() -> None:
     """More and longer histories than `make test` runs."""
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(Client, settings=settings(max_examples=600, stateful_step_count=50, deadline=None))
-    assert OutcomeUnknown in BmcProblem.__subclasses__()
+    before = Client.histories
+    run_state_machine_as_test(Client, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    assert Client.histories - before >= 100

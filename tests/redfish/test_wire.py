@@ -203,7 +203,7 @@ class OddService(StubService):
         return reply
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     odd=st.sampled_from(PROPERTIES),
     value=JSON,
