@@ -10,7 +10,6 @@ before must go on living with it.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -21,16 +20,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
-from node_agent.wire.depth import depth
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import GuestReport, GuestSize, RestartPolicy
 from node_agent.wire.images import LOGIN_USER_PATTERN, ImageParameters
 from node_agent.wire.networks import NetworkOrder, SpanAnswer, SpanReport
+from node_agent.wire.results import storable
 
 PAYLOAD_TYPE: Final = "application/vnd.berth.task+json"
 RESULT_BYTES_MAX = 64 * 1024
-RESULT_DEPTH_MAX = 32
 KNOWN_TASKS_MAX = 256
 WAIT_SECONDS_MAX = 60
 HELD_ALLOCATIONS_MAX = 256
@@ -55,10 +53,15 @@ class TaskType(StrEnum):
     CONSOLE_ATTACH = "console.attach"
     GPU_RESET = "diag.gpu_reset"
     MAINTENANCE_PLUGIN = "maintenance.plugin"
+    METAL_INSPECT = "metal.inspect"
+    METAL_DEPLOY = "metal.deploy"
+    METAL_WIPE = "metal.wipe"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
+DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, TaskType.METAL_WIPE})
+"""Tasks of a deploy system; a node's agent performs none of them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 
 
@@ -231,20 +234,7 @@ class ResultReport(Wire):
     @field_validator("result")
     @classmethod
     def _storable(cls, result: dict[str, Any] | None) -> dict[str, Any] | None:
-        if result is None:
-            return None
-        try:
-            written = json.dumps(result, ensure_ascii=False, allow_nan=False)
-            written.encode()
-        except RecursionError as error:
-            raise ValueError("is nested too deeply") from error
-        except ValueError as error:  # NaN, infinities, lone surrogates: no JSON that could be stored
-            raise ValueError("must be JSON of Unicode text and finite numbers") from error
-        if "\\u0000" in written:
-            raise ValueError("must not contain U+0000")
-        if depth(result) > RESULT_DEPTH_MAX:
-            raise ValueError(f"may be nested {RESULT_DEPTH_MAX} deep at most")
-        return result
+        return None if result is None else storable(result)
 
 
 class ResultAnswer(FromServer):

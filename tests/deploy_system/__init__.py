@@ -1,0 +1,1 @@
+"""Deploy systems: their identity, their tasks, and the agent that runs in them."""
