@@ -1,9 +1,13 @@
 """Types between the deploy system's loop and its work on the machine: the host, progress, images, named failures.
 
-The loop calls `inspecting.inspect`, `deploying.deploy` and `wiping.wipe`, each in a thread, with the parameters of
-`node_agent.wire.deploy_tasks` (metal.inspect, metal.deploy, metal.wipe), and reports what they return. They block, share nothing with
-each other, keep nothing between boots, and run again from their start after any interruption. `networking.bring_up` comes
-before the first request.
+The loop calls `networking.bring_up(host, network)` before its first request, then for each task, in a thread (they block),
+
+    inspecting.inspect(host, parameters, progress) -> MetalInspectReport
+    deploying.deploy(host, parameters, progress, open_image) -> MetalDeployReport
+    wiping.wipe(host, parameters, progress) -> MetalWipeReport
+
+with the types of `node_agent.wire.deploy_tasks`, and `real_host()` of `tools.py` as the host. They raise WorkFailed, or Interrupted after
+`host.stopped.set()`; share nothing; keep nothing between boots; and run again from their start after any interruption.
 """
 
 from __future__ import annotations
@@ -16,16 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from node_agent.wire.deploy_tasks import DeployFailureCode
+
 SECTOR_BYTES: Final = 512
 
 
 class WorkFailed(Exception):
     """A step that ended without its effect, or whose effect could not be proven. `code` is stable; nothing is retried here.
 
-    `step` is the step of `deadlines.STEPS` that failed, `next_step` what an operator or the workflow does about it.
+    `step` is the step of `steps.STEPS` that failed, `next_step` what an operator or the workflow does about it.
     """
 
-    def __init__(self, code: str, step: str, detail: str, next_step: str) -> None:
+    def __init__(self, code: DeployFailureCode, step: str, detail: str, next_step: str) -> None:
         super().__init__(f"{code} in {step}: {detail}")
         self.code = code
         self.step = step
@@ -47,8 +53,8 @@ class Progress(Protocol):
 class ImageStream(Protocol):
     """Opens the image: the bytes as they are served, in order. Raises OSError when the connection breaks or is refused."""
 
-    def __call__(self, url: str, ca_pem: str | None) -> AbstractContextManager[Iterator[bytes]]:
-        """`ca_pem` is the CA that the server's certificate must come from; None: the CA of the medium."""
+    def __call__(self, url: str) -> AbstractContextManager[Iterator[bytes]]:
+        """Chunks of any size. Leaving the context closes the connection."""
 
 
 @dataclass(frozen=True)
