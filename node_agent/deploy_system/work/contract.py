@@ -6,8 +6,9 @@ The loop calls `networking.bring_up(host, network)` before its first request, th
     deploying.deploy(host, parameters, progress, open_image) -> MetalDeployReport
     wiping.wipe(host, parameters, progress) -> MetalWipeReport
 
-with the types of `node_agent.wire.deploy_tasks`, and `real_host()` of `tools.py` as the host. They raise WorkFailed, or Interrupted after
-`host.stopped.set()`; share nothing; keep nothing between boots; and run again from their start after any interruption.
+with the types of `node_agent.wire.deploy_tasks`, and `real_host()` of `tools.py` as the host. They raise WorkFailed, or
+Interrupted after `host.stopped.set()`; share nothing; keep nothing between boots; and run again from their start after an
+interruption.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Progress(Protocol):
 
 
 class ImageStream(Protocol):
-    """Opens the image: the bytes as they are served, in order. Raises OSError when the connection breaks or is refused."""
+    """Opens the image: its bytes as they are served. Raises OSError when the connection breaks, is refused or is silent."""
 
     def __call__(self, url: str) -> AbstractContextManager[Iterator[bytes]]:
         """Chunks of any size. Leaving the context closes the connection."""

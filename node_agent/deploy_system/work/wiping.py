@@ -1,0 +1,60 @@
+"""`metal.wipe`: every disk of the machine, its UEFI variables and its TPM; fails closed."""
+
+from __future__ import annotations
+
+from node_agent.deploy_system.work import uefi_variables
+from node_agent.deploy_system.work.contract import Host, Progress
+from node_agent.deploy_system.work.disks import found_disks, require_drivers, require_same_disks
+from node_agent.deploy_system.work.erasing import erase
+from node_agent.deploy_system.work.steps import step
+from node_agent.deploy_system.work.trusted_module import clear_tpm
+from node_agent.discovery.reading import Gaps
+from node_agent.wire.deploy_tasks import UEFI_VARIABLES_MAX, MetalWipeParameters, MetalWipeReport
+
+
+def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> MetalWipeReport:
+    """Wipe the machine. Writes nothing before its disks are those of the task and every storage controller has a driver.
+
+    Raises WorkFailed; disks that were wiped before stay so, and the task runs again from its start. UEFI variables that could not
+    be removed are reported, and fail nothing.
+    """
+    began = host.monotonic()
+    with step(host, progress, "find_disks") as finding:
+        require_drivers(host, finding)
+        disks = found_disks(host)
+        require_same_disks(disks, parameters.disks, finding)
+    named = [bytes.fromhex(marker) for marker in parameters.markers]
+    wiped = [erase(host, progress, disk, named) for disk in disks]
+    with step(host, progress, "find_disks", "again") as finding:  # none appeared while others were wiped
+        require_drivers(host, finding)
+        require_same_disks(found_disks(host), parameters.disks, finding)
+    gaps = Gaps()
+    compared = uefi_variables.Compared([], [], [], 0)
+    if host.efi_variables.is_dir():
+        if parameters.uefi_variables is None:
+            gaps.add("uefi_variables", "inspection listed none; nothing was compared")
+        else:
+            with step(host, progress, "uefi_variables"):
+                compared = uefi_variables.compare_and_remove(host, parameters.uefi_variables)
+            if compared.nameless:
+                gaps.add("uefi_variables", f"{compared.nameless} without a printable name, or unreadable, remain")
+    tpm = None
+    if parameters.clear_tpm:
+        with step(host, progress, "clear_tpm") as clearing:
+            tpm = clear_tpm(host, clearing)
+    for what, names in (
+        ("removed", compared.removed),
+        ("remaining", compared.remaining),
+        ("changed", compared.changed),
+    ):
+        if len(names) > UEFI_VARIABLES_MAX:
+            gaps.add("uefi_variables", f"{len(names)} were {what}, the first {UEFI_VARIABLES_MAX} are listed")
+    return MetalWipeReport(
+        disks=wiped,
+        variables_removed=compared.removed[:UEFI_VARIABLES_MAX],
+        variables_remaining=compared.remaining[:UEFI_VARIABLES_MAX],
+        variables_changed=compared.changed[:UEFI_VARIABLES_MAX],
+        tpm=tpm,
+        gaps=gaps.all(),
+        seconds=round(host.monotonic() - began, 3),
+    )
