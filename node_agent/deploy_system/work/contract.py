@@ -47,14 +47,14 @@ class Interrupted(Exception):
 class Progress(Protocol):
     """Receives the name of each step as it begins and ends; must not block for long."""
 
-    def __call__(self, step: str, detail: str) -> None:
+    def __call__(self, step: str, detail: str, /) -> None:
         """`detail` is one line of printable text, at most 500 characters."""
 
 
 class ImageStream(Protocol):
     """Opens the image: its bytes as they are served. Raises OSError when the connection breaks, is refused or is silent."""
 
-    def __call__(self, url: str) -> AbstractContextManager[Iterator[bytes]]:
+    def __call__(self, url: str, /) -> AbstractContextManager[Iterator[bytes]]:
         """Chunks of any size. Leaving the context closes the connection."""
 
 
@@ -69,7 +69,7 @@ class ToolRun:
 class RunTool(Protocol):
     """Runs a program of the deploy system."""
 
-    def __call__(self, command: Sequence[str], timeout_seconds: float) -> ToolRun:
+    def __call__(self, command: Sequence[str], timeout_seconds: float, /) -> ToolRun:
         """Status 127 if the program is missing, 124 if it ran longer than the time; it is killed then."""
 
 

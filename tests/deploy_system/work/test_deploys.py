@@ -8,8 +8,8 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from node_agent.deploy_system.work import deploying
 from node_agent.deploy_system.work.boot_entries import LOADER
 from node_agent.deploy_system.work.config_drive import CONFIG_DRIVE_BYTES
-from node_agent.deploy_system.work.contract import Interrupted, WorkFailed
+from node_agent.deploy_system.work.contract import ImageStream, Interrupted, WorkFailed
 from node_agent.deploy_system.work.deploying import deploy
 from node_agent.deploy_system.work.iso9660 import iso9660
 from node_agent.deploy_system.work.partitions import extend_table
@@ -51,7 +51,7 @@ def deployed(machine: Machine, image: bytes, served: bytes | None = None, **more
 def failing(
     machine: Machine,
     parameters: MetalDeployParameters,
-    stream: Callable[[str], AbstractContextManager[Iterator[bytes]]],
+    stream: ImageStream,
 ) -> WorkFailed:
     with pytest.raises(WorkFailed) as caught:
         deploy(machine.host, parameters, machine.progress, stream)
@@ -80,7 +80,7 @@ def test_another_reader_finds_the_files_of_the_volume(tmp_path: Path) -> None:
     volume, out = tmp_path / "volume", tmp_path / "out"
     files = {"meta-data": b"a: 1\n", "user-data": b"x" * 5000, "vendor-data": b""}
     volume.write_bytes(iso9660("cidata", files))
-    command = ["xorriso", "-osirrox", "on", "-indev", volume, "-extract", "/", out]
+    command = ["xorriso", "-osirrox", "on", "-indev", str(volume), "-extract", "/", str(out)]
     subprocess.run(command, check=True, capture_output=True)
     assert {path.name.lower(): path.read_bytes() for path in out.iterdir()} == files
 
@@ -94,12 +94,14 @@ def test_an_image_is_written_grown_and_given_its_config_drive(machine: Machine) 
         "network": {"version": 2},
     })  # fmt: skip
     assert (report.image_sha256, report.written_sha256) == (hashlib.sha256(image).hexdigest(),) * 2
-    table = json.loads(subprocess.run(["sfdisk", "-J", disk], capture_output=True, check=True).stdout)["partitiontable"]
+    table = json.loads(subprocess.run(["sfdisk", "-J", str(disk)], capture_output=True, check=True).stdout)[
+        "partitiontable"
+    ]
     esp, root, config = table["partitions"]
     assert root["start"] + root["size"] == config["start"]
     assert (config["start"] * 512 % MIB, config["size"] * 512) == (0, CONFIG_DRIVE_BYTES)
     assert report.grown_bytes == (root["size"] - 4096) * 512
-    assert subprocess.run(["sfdisk", "--verify", disk], capture_output=True, check=True).returncode == 0
+    assert subprocess.run(["sfdisk", "--verify", str(disk)], capture_output=True, check=True).returncode == 0
     files = config_drive_of(disk)
     assert files["user-data"] == "#!/bin/sh\n\u00e9"
     assert KEY in files["meta-data"]
@@ -137,7 +139,9 @@ def test_a_compressed_image_is_decompressed_while_it_is_written(machine: Machine
 def test_an_image_with_an_mbr_keeps_it(machine: Machine) -> None:
     disk = machine.add_disk("vda", "root")
     report = deployed(machine, mbr_image(), grow_root=False)
-    table = json.loads(subprocess.run(["sfdisk", "-J", disk], capture_output=True, check=True).stdout)["partitiontable"]
+    table = json.loads(subprocess.run(["sfdisk", "-J", str(disk)], capture_output=True, check=True).stdout)[
+        "partitiontable"
+    ]
     assert [(part["size"], part["type"]) for part in table["partitions"]] == [(2048, "ef"), (8192, "83")]
     assert report.grown_bytes is None
 
@@ -215,7 +219,8 @@ def breaking(url: str) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def refusing(url: str) -> Iterator[Iterator[bytes]]:
-    raise ConnectionRefusedError(111, "Connection refused")
+    if url:
+        raise ConnectionRefusedError(111, "Connection refused")
     yield iter(())
 
 
@@ -325,7 +330,7 @@ def test_a_gpt_is_whole_at_every_write(tmp_path: Path, monkeypatch: pytest.Monke
     write = RawDisk.write
     for last in range(1, 6):
         path.write_bytes(gpt_image() + bytes(DISK_BYTES - 6 * MIB))
-        done = []
+        done: list[int] = []
 
         def counting(raw: RawDisk, start: int, data: bytes, last: int = last, done: list[int] = done) -> None:
             if len(done) == last:
@@ -346,7 +351,7 @@ def test_a_gpt_is_whole_at_every_write(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_first_megabyte_is_written_last(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.add_disk("vda", "root")
-    starts = []
+    starts: list[int] = []
     write = RawDisk.write
 
     def noting(raw: RawDisk, start: int, data: bytes) -> None:
