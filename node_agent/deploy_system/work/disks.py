@@ -67,7 +67,7 @@ def storage_without_driver(host: Host) -> list[str]:
         name
         for name in tree.names("bus/pci/devices") or []
         if (tree.line(f"bus/pci/devices/{name}/class") or "").startswith(_STORAGE_CLASS)
-        and not tree.has(f"bus/pci/devices/{name}/driver")
+        and tree.link_name(f"bus/pci/devices/{name}/driver") is None
     ]
     for name in tree.names("class/nvme") or []:
         parts = tree.names(f"class/nvme/{name}") or []

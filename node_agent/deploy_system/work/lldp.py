@@ -38,7 +38,7 @@ def ports(host: Host) -> dict[str, str]:
     return {name: mac.lower() for name in names if (mac := tree.line(f"class/net/{name}/address"))}
 
 
-def hear_neighbours(host: Host, seconds: float = LISTEN_SECONDS) -> list[LldpNeighbour] | None:
+def hear_neighbours(host: Host, seconds: float) -> list[LldpNeighbour] | None:
     """Bring the ports up and listen on each until each was heard, at most `seconds`; None if none can be listened on."""
     listening = {}
     for name, mac in ports(host).items():

@@ -138,9 +138,11 @@ def test_a_controller_without_a_driver_fails_closed(machine: Machine) -> None:
     path = machine.add_disk("vda", "one")
     filled(path)
     before = path.read_bytes()
+    machine.add_pci("0000:02:00.0", "010802", "nvme")
+    machine.add_pci("0000:04:00.0", "020000", None)  # a network port
     machine.add_pci("0000:03:00.0", "010802", None)
     failure = failing(machine, "one")
-    assert (failure.code, "0000:03:00.0" in failure.detail) == ("storage_without_driver", True)
+    assert (failure.code, failure.detail) == ("storage_without_driver", "no disk is seen behind 0000:03:00.0")
     assert path.read_bytes() == before
 
 
