@@ -7,6 +7,7 @@ LIBVIRT_STAMP := $(VENV)/.libvirt
 REDFISH_TOOLS := build/redfish
 GUEST_IMAGE := build/guests/mini.qcow2
 DEBIAN_IMAGE := build/guests/debian.qcow2
+DEPLOY_MEDIUM := build/metal/deploy.iso
 HARDWARE ?= hardware and not full
 # A test that is still there long after its own limit ends its process, with every stack, instead of the whole run's time.
 HANGING := -o faulthandler_timeout=660 -o faulthandler_exit_on_timeout=true
@@ -82,7 +83,10 @@ test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs r
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
 	@$(MAKE) --no-print-directory $(REDFISH_TOOLS)/ready || echo "the tests with an emulated BMC will be skipped"
+	@if why=$$(deploy/metal/missing-packages --boot); then $(MAKE) --no-print-directory $(DEPLOY_MEDIUM) || echo "it was not built: its tests will be skipped"; \
+	else echo "the tests with the deploy medium will be skipped: $$why"; fi
 	BERTH_TEST_GUEST_IMAGE=$(abspath $(GUEST_IMAGE)) BERTH_TEST_DEBIAN_IMAGE=$(abspath $(DEBIAN_IMAGE)) \
+	BERTH_TEST_DEPLOY_MEDIUM=$(abspath $(DEPLOY_MEDIUM)) \
 	  deploy/guests/private-libvirtd /var/tmp/berth-libvirtd $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
 
 test-full: lint  ## everything, the long tests included
@@ -107,6 +111,10 @@ $(REDFISH_TOOLS)/ready: requirements-redfish.lock
 
 $(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
 	deploy/guests/build-mini-guest $@
+
+# From Debian's packages, the locked wheels and the agent's sources; `make -B` takes newer packages of Debian.
+$(DEPLOY_MEDIUM): requirements.lock pyproject.toml $(wildcard deploy/metal/*) $(shell find node_agent berth/process -name '*.py') | $(STAMP)
+	PIP="$(BIN)/python -m pip" deploy/metal/build-deploy-medium $@
 
 $(DEBIAN_IMAGE): deploy/guests/build-debian-guest deploy/guests/boot-disk
 	deploy/guests/build-debian-guest $@

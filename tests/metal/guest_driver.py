@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node_agent.deploy_system.work import inspecting
+from node_agent.deploy_system.work import lldp
 from node_agent.deploy_system.work.contract import WorkFailed
 from node_agent.deploy_system.work.deploying import deploy
 from node_agent.deploy_system.work.inspecting import inspect
@@ -65,7 +65,7 @@ class Server:
 
 def perform(server: Server, order: dict[str, Any]) -> dict[str, Any]:
     """One task; its report, or its failure."""
-    host, kind, document = real_host(), order["kind"], order["parameters"]
+    host, kind, document = real_host(), order["kind"], order.get("parameters", {})
     try:
         if kind == "inspect":
             report: Any = inspect(host, MetalInspectParameters.model_validate(document), say_step)
@@ -89,7 +89,7 @@ def say_step(step: str, detail: str) -> None:
 
 def main() -> int:
     """Until the server has nothing more to do."""
-    inspecting.LISTEN_SECONDS = 4.0  # type: ignore[misc]  # the test announces every 0.3 s
+    lldp.LISTEN_SECONDS = 4.0  # type: ignore[misc]  # the test announces every 0.3 s
     medium = read_medium(Path(os.environ["BERTH_DEPLOY_MEDIUM"]).read_bytes())
     say(f"interface {bring_up(real_host(), medium.network)}")
     server = Server(medium)

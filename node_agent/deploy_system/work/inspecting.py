@@ -8,10 +8,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from node_agent.deploy_system.work import uefi_variables
+from node_agent.deploy_system.work import lldp, uefi_variables
 from node_agent.deploy_system.work.contract import Host, Progress
 from node_agent.deploy_system.work.disks import found_disks, storage_without_driver
-from node_agent.deploy_system.work.lldp import LISTEN_SECONDS, hear_neighbours
 from node_agent.deploy_system.work.steps import step
 from node_agent.discovery.hardware import read_hardware
 from node_agent.discovery.reading import Gaps, Tree
@@ -48,7 +47,7 @@ def inspect(
         if listed is not None and len(listed) > UEFI_VARIABLES_MAX:
             gaps.add("uefi_variables", f"{len(listed)} were found, the first {UEFI_VARIABLES_MAX} are listed")
     with step(host, progress, "neighbours"):
-        neighbours = hear_neighbours(host, LISTEN_SECONDS)
+        neighbours = lldp.hear_neighbours(host, lldp.LISTEN_SECONDS)
     report = MetalInspectReport(
         smbios_uuid=uuid,
         topology=topology,

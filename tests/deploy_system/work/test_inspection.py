@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deploy_system.work import inspecting, networking
+from node_agent.deploy_system.work import lldp, networking
 from node_agent.deploy_system.work.contract import ToolRun
 from node_agent.deploy_system.work.disks import found_disks
 from node_agent.deploy_system.work.inspecting import inspect
@@ -31,7 +31,7 @@ NEIGHBOUR = LldpNeighbour(mac="52:54:00:00:00:01", chassis_id="switch", port_id=
 
 
 def inspected(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> MetalInspectReport:
-    monkeypatch.setattr(inspecting, "hear_neighbours", lambda host, seconds: [NEIGHBOUR])
+    monkeypatch.setattr(lldp, "hear_neighbours", lambda host, seconds: [NEIGHBOUR])
     return inspect(machine.host, MetalInspectParameters(deploy_epoch=1), machine.progress, machine.root)
 
 

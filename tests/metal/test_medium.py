@@ -1,0 +1,110 @@
+"""What is on the deploy medium: the packages of the lock that the agent imports there, and the programs that it runs."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node_agent.deploy_system import work
+
+ROOT = Path(__file__).parents[2]
+METAL = ROOT / "deploy/metal"
+IMPORTED = """
+import importlib, json, pkgutil, sys
+from importlib.metadata import packages_distributions
+import node_agent.deploy_system as package
+names = [found.name for found in pkgutil.walk_packages(package.__path__, "node_agent.deploy_system.")]
+for name in [*names, "node_agent.connection", "httpcore", "anyio", "h11"]:  # httpx imports the last ones when it connects
+    importlib.import_module(name)
+tops = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
+found = packages_distributions()
+named = {distribution.lower().replace("_", "-") for top in tops for distribution in found.get(top, [])}
+print(json.dumps([len(sys.modules), sorted(named)]))
+"""
+
+
+def imported_packages() -> tuple[int, set[str]]:
+    """How many modules the agent imports on the medium, and from which packages."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True, cwd=ROOT)
+    modules, names = json.loads(done.stdout)
+    return modules, set(names)
+
+
+def test_the_medium_has_the_python_packages_that_the_agent_imports_and_no_other() -> None:
+    modules, imported = imported_packages()
+    listed = set((METAL / "python-packages.txt").read_text().split())
+    # What an interactive Python or a test run loads beside them.
+    beside = {"berth", "setuptools", "colorama", "pygments", "rich", "click", "attrs", "greenlet", "hypothesis"}
+    beside |= {"markdown-it-py", "mdurl", "better-exceptions"}
+    assert imported - beside <= listed, f"add to deploy/metal/python-packages.txt: {imported - beside - listed}"
+    needed_unseen = {"pycparser"}  # cffi imports it while it builds, and states that it needs it
+    assert listed - imported <= needed_unseen, f"nothing imports {listed - imported - needed_unseen}"
+    assert modules < 800
+
+
+def test_every_listed_package_is_in_the_lock_with_its_hashes() -> None:
+    command = [METAL / "locked-requirements", METAL / "python-packages.txt", ROOT / "requirements.lock"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    entries = re.findall(r"^([a-z0-9.-]+)==", done.stdout, re.MULTILINE)
+    assert entries == (METAL / "python-packages.txt").read_text().split()
+    assert done.stdout.count("--hash=sha256:") >= len(entries)
+
+
+def test_a_package_that_no_lock_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("pydantic\nno-such-package\n")
+    command = [METAL / "locked-requirements", tmp_path / "names", ROOT / "requirements.lock"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "no lock has: no-such-package\n"
+
+
+def test_every_program_that_the_work_runs_is_on_the_medium() -> None:
+    listed = set((METAL / "tools.txt").read_text().split())
+    programs = set()
+    for module in Path(work.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.List) and len(node.elts) > 1 and isinstance(node.elts[0], ast.Constant):
+                programs.add(node.elts[0].value)
+    programs = {name for name in programs if isinstance(name, str) and not name.startswith(("-", "link", "group"))}
+    assert {"nvme", "hdparm", "sg_sanitize", "blkdiscard", "blkid", "zstd", "ip"} <= programs
+    assert {"tpm2" if name.startswith("tpm2_") else name for name in programs} <= listed
+
+
+def test_what_the_host_lacks_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    script = (METAL / "missing-packages").read_text().replace(':/usr/sbin:/sbin"', '"')
+    (tmp_path / "script").write_text(script)
+    done = subprocess.run(
+        ["/bin/bash", tmp_path / "script", "--boot"], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stdout.startswith("the deploy medium needs: apt-get install --no-install-recommends apt mmdebstrap ")
+    assert "qemu-system-x86" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.full
+@pytest.mark.hardware
+@pytest.mark.timeout(600)
+def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
+    missing = subprocess.run([METAL / "missing-packages"], capture_output=True, text=True)
+    if missing.returncode != 0:
+        pytest.skip(missing.stdout.strip())
+    digests = []
+    for number, mask in enumerate((0o022, 0o077)):
+        out = tmp_path / f"{number}/deploy.iso"
+        environment = {**os.environ, "PIP": f"{sys.executable} -m pip", "TMPDIR": str(tmp_path)}
+        subprocess.run(
+            [METAL / "build-deploy-medium", out], env=environment, check=True, capture_output=True, umask=mask
+        )
+        digests.append(hashlib.sha256(out.read_bytes()).hexdigest())
+        out.unlink()
+    assert digests[0] == digests[1]
