@@ -112,9 +112,9 @@ $(REDFISH_TOOLS)/ready: requirements-redfish.lock
 $(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
 	deploy/guests/build-mini-guest $@
 
-# From Debian's packages, the locked wheels and the agent's sources; `make -B` takes newer packages of Debian.
-$(DEPLOY_MEDIUM): requirements.lock pyproject.toml $(wildcard deploy/metal/*) $(shell find node_agent berth/process -name '*.py') | $(STAMP)
-	PIP="$(BIN)/python -m pip" deploy/metal/build-deploy-medium $@
+# From Debian's packages, the locked wheels, the agent's sources and ROOT_KEYS=FILE; `make -B` takes newer packages of Debian.
+$(DEPLOY_MEDIUM): $(ROOT_KEYS) requirements.lock pyproject.toml $(wildcard deploy/metal/*) $(shell find node_agent berth/process -name '*.py') | $(STAMP)
+	ROOT_KEYS="$(ROOT_KEYS)" PIP="$(BIN)/python -m pip" deploy/metal/build-deploy-medium $@
 
 $(DEBIAN_IMAGE): deploy/guests/build-debian-guest deploy/guests/boot-disk
 	deploy/guests/build-debian-guest $@

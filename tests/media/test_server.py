@@ -17,7 +17,7 @@ from node_agent.media.medium import CommonMedium
 from node_agent.media.metrics import MediaMetrics
 from node_agent.media.publications import Publications
 from node_agent.media.server import MediaLimits, MediaServer
-from tests.media.media_files import AT, SIZE_BYTES, common_medium, configuration, own
+from tests.media.media_files import AT, SIZE_BYTES, common_medium, configuration, own, write_certificate
 
 
 @dataclass
@@ -91,6 +91,25 @@ def test_a_whole_medium_ranges_and_head(tmp_path: Path) -> None:
             same = await client.get(served.url, headers={"Range": "bytes=0-1", "If-Range": whole.headers["etag"]})
             assert (same.status_code, len(same.content)) == (206, 2)
             assert served.counted("answers_total", status="206") == 3
+
+    run(scenario)
+
+
+def test_a_medium_is_served_over_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    write_certificate(certificate, key)
+    server, client_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(certificate))
+    server.load_cert_chain(certificate, key)
+
+    async def scenario() -> None:
+        async with (
+            serving(tmp_path, tls=server) as served,
+            httpx.AsyncClient(trust_env=False, verify=client_side) as client,
+        ):
+            whole = await client.get(served.url.replace("http:", "https:"))
+            assert whole.content == own(served.content)
+            with pytest.raises(httpx.HTTPError):
+                await client.get(served.url)
 
     run(scenario)
 

@@ -52,6 +52,8 @@ def test_a_machine_is_inspected_deployed_used_and_wiped(lab: Lab) -> None:
         machine, deploy.host_key, f"echo {MARKER.decode()} | dd of=/dev/vda bs=1M seek=200 conv=notrunc,fsync"
     )
     assert contains(machine.disk("VIRTIO1"), MARKER)
+    # The firmware took the entry and its partition; the test guest has no loader there, so the firmware's shell starts it.
+    assert f'{deploy.boot_entry} "Berth" from HD(1,MBR,' in machine.console
 
     (third,) = lab.boot(machine, wipe_order(report, MARKER))
     wipe = wiped(third)
@@ -60,7 +62,6 @@ def test_a_machine_is_inspected_deployed_used_and_wiped(lab: Lab) -> None:
         "VIRTIO1": "discard_zero_out", "SATA1": "discard_zero_out", "NVME1": "nvme_format_user_data",
     }  # fmt: skip
     assert VARIABLE in wipe.variables_removed
-    assert deploy.boot_entry in {name[:8] for name in wipe.variables_removed}
     assert wipe.variables_remaining == []
     for serial in machine.disks:
         assert machine.disk(serial).read_bytes().count(0) == DISK_BYTES

@@ -51,6 +51,7 @@ from tests.mutants.fleet import (
     wipes,
 )
 from tests.mutants.metal import redfish
+from tests.mutants.metal import deploy_work
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -90,6 +91,7 @@ MODULES = (
     gpu_resets,
     faults,
     hardware,
+    deploy_work,
     webhooks,
     worker,
     agent,

@@ -94,6 +94,15 @@ def test_a_crypto_erase_counts_where_no_marker_is_left_and_is_followed_by_zeroes
     assert path.read_bytes().count(0) == DISK_BYTES
 
 
+def test_a_crypto_erase_that_did_nothing_is_no_purge(machine: Machine) -> None:
+    path = machine.add_disk("nvme0n1", "liar")
+    filled(path)
+    machine.tools["nvme"] = lambda command: ToolRun(0, NVME_CLAIMS if command[1] == "id-ctrl" else '{"sstat": 257}')
+    (disk,) = wiping(machine, "liar").disks
+    assert disk.method == "overwrite"
+    assert level_of(disk.method) is WipeLevel.CLEAR
+
+
 def test_a_sanitize_under_way_is_waited_for() -> None:
     assert not has_ended('{"sstat": 258}')
     assert not has_ended("State: SD2 Sanitize operation In Progress")
