@@ -18,6 +18,7 @@ from node_agent.media.metrics import MediaMetrics
 from node_agent.media.publications import Publications
 from node_agent.media.server import MediaLimits, MediaServer
 from tests.media.media_files import AT, SIZE_BYTES, common_medium, configuration, own, write_certificate
+from tests.support.waiting import async_wait_for
 
 
 @dataclass
@@ -62,12 +63,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
         await asyncio.wait_for(scenario(), 60)
 
     asyncio.run(bounded())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Bounded by the scenario's time."""
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 def test_a_whole_medium_ranges_and_head(tmp_path: Path) -> None:
@@ -156,10 +151,10 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served(tmp_path: 
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(f"GET {served.path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await until(lambda: served.counted("connections") == 1)
+            await async_wait_for(lambda: served.counted("connections") == 1, "the connection")
             async with httpx.AsyncClient(trust_env=False) as client:
                 assert (await client.get(served.url, headers={"Range": "bytes=0-9"})).status_code == 206
-            await until(lambda: served.counted("connections") == 0)
+            await async_wait_for(lambda: served.counted("connections") == 0, "the connections' end")
             assert served.counted("sent_bytes_total") < 32 * 2**20
             writer.close()
             del reader
@@ -171,7 +166,7 @@ def test_connections_are_bounded_for_each_source_and_given_back(tmp_path: Path) 
     async def scenario() -> None:
         async with serving(tmp_path, MediaLimits(connections_per_source_max=3)) as served:
             held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
-            await until(lambda: served.counted("connections") == 3)
+            await async_wait_for(lambda: served.counted("connections") == 3, "the connections")
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
             try:
                 assert await reader.read() == b""
@@ -181,7 +176,7 @@ def test_connections_are_bounded_for_each_source_and_given_back(tmp_path: Path) 
             assert served.counted("refused_connections_total") == 1
             for _, other in held:
                 other.close()
-            await until(lambda: served.counted("connections") == 0)
+            await async_wait_for(lambda: served.counted("connections") == 0, "the connections' end")
             async with httpx.AsyncClient(trust_env=False) as client:
                 assert (await client.head(served.url)).status_code == 200
 
@@ -220,7 +215,7 @@ def test_stopping_ends_every_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as served:
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-            await until(lambda: served.counted("connections") == 1)
+            await async_wait_for(lambda: served.counted("connections") == 1, "the connection")
         try:
             assert await reader.read() == b""
         except ConnectionError:

@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 import sys
+import threading
 import time
 import traceback
 import urllib.error
@@ -53,7 +54,7 @@ class Server:
                 raise
             except OSError as error:
                 say(f"{path}: {error}")
-                time.sleep(0.5)
+                threading.Event().wait(0.5)
         raise TimeoutError(path)
 
     @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from tests.support.waiting import wait_for
 
 Firmware = Literal["uefi", "secure", "bios"]
 DiskKind = Literal["virtio", "nvme", "sata", "scsi"]
@@ -112,11 +113,12 @@ def _device(kind: DiskKind, number: int, serial: str) -> list[str]:
 
 def wait_until_ssh(command: list[str], seconds_max: float = 120) -> str:
     """What the command prints, once SSH answers."""
-    end = time.monotonic() + seconds_max
-    while True:
+    printed: list[str] = []
+
+    def answers() -> bool:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        if done.returncode == 0:
-            return done.stdout
-        if time.monotonic() > end:
-            raise AssertionError(f"no SSH after {seconds_max} s: {done.stderr}")
-        time.sleep(1)
+        printed.append(done.stdout)
+        return done.returncode == 0
+
+    wait_for(answers, "SSH with the expected host key", seconds_max)
+    return printed[-1]

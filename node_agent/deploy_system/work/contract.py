@@ -75,7 +75,7 @@ class RunTool(Protocol):
 
 @dataclass(frozen=True)
 class Host:
-    """The machine. Tests give directories of their own instead of /sys, /dev, and programs of their own."""
+    """The machine. Tests give other directories instead of /sys and /dev, and other programs."""
 
     run: RunTool
     sys: Path = Path("/sys")

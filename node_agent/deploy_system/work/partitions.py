@@ -16,7 +16,7 @@ from node_agent.deploy_system.work.raw_disk import RawDisk
 ALIGNMENT_BYTES: Final = 2**20
 ESP_TYPE: Final = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b").bytes_le
 LINUX_TYPE: Final = uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le
-_HEADER: Final = struct.Struct("<8s4sIIIQQQQ16sQIII")
+_HEADER: Final = struct.Struct("<8sIIIIQQQQ16sQIII")
 _ENTRY: Final = struct.Struct("<16s16sQQQ72s")
 _MBR_ENTRY: Final = struct.Struct("<B3sB3sII")
 _ENTRIES_BYTES_MAX: Final = 2**20
@@ -78,73 +78,60 @@ def _config_start(end: int, config_bytes: int, sector: int) -> int:
     return (end * sector - config_bytes) // ALIGNMENT_BYTES * ALIGNMENT_BYTES // sector
 
 
-def _extend_gpt(disk: RawDisk, mbr: bytes, config_bytes: int, grow: bool) -> Extended:
-    sector, total = disk.sector_bytes, disk.size_bytes // disk.sector_bytes
-    head = _HEADER.unpack(disk.read(sector, _HEADER.size))
-    _, revision, header_bytes, _, _, _, _, first, _, guid, entries_at, count, entry_bytes, entries_crc = head
+@dataclass(frozen=True)
+class _Gpt:
+    """A partition table as the image has it; `entries` are changed in place."""
+
+    revision: int
+    first_usable: int
+    guid: bytes
+    entries_at: int
+    count: int
+    entries: bytearray
+
+    @property
+    def used(self) -> dict[int, tuple[bytes, bytes, int, int, int, bytes]]:
+        """Entries with a type, by index: type, GUID, first and last sector, attributes, name."""
+        found = {index: _ENTRY.unpack_from(self.entries, index * _ENTRY.size) for index in range(self.count)}
+        return {index: entry for index, entry in found.items() if any(entry[0])}
+
+
+def _read_gpt(disk: RawDisk) -> _Gpt:
+    """The image's table. Raises TableUnusable."""
+    sector = disk.sector_bytes
+    raw = disk.read(sector, _HEADER.size)
+    _, revision, header_bytes, header_crc, _, _, _, first, _, guid, at, count, entry_bytes, entries_crc = (
+        _HEADER.unpack(raw)
+    )
     if header_bytes != _HEADER.size or entry_bytes != _ENTRY.size or not 1 <= count * entry_bytes <= _ENTRIES_BYTES_MAX:
         raise TableUnusable("the image's GPT has a header or entries of an unknown size")
-    entries = bytearray(disk.read(entries_at * sector, count * entry_bytes))
-    if zlib.crc32(entries) != entries_crc or _header_crc(disk.read(sector, _HEADER.size)) != head[3]:
+    entries = bytearray(disk.read(at * sector, count * entry_bytes))
+    if zlib.crc32(entries) != entries_crc or _header_crc(raw) != header_crc:
         raise TableUnusable("the checksum of the image's GPT is wrong")
-    entries_sectors = -(-count * entry_bytes // sector)
-    last_usable = total - 2 - entries_sectors
-    start = _config_start(last_usable + 1, config_bytes, sector)
-    used = {
-        index: _ENTRY.unpack_from(entries, index * entry_bytes)
-        for index in range(count)
-        if any(entries[index * entry_bytes : index * entry_bytes + 16])
-    }
+    return _Gpt(revision, first, guid, at, count, entries)
+
+
+def _extend_gpt(disk: RawDisk, mbr: bytes, config_bytes: int, grow: bool) -> Extended:
+    sector, total = disk.sector_bytes, disk.size_bytes // disk.sector_bytes
+    gpt = _read_gpt(disk)
+    used = gpt.used
     if not used:
         raise TableUnusable("the image has an empty partition table")
-    last = max(used, key=lambda index: int(used[index][3]))
-    if used[last][3] >= start:
-        raise TableFull(f"the image's last partition ends at sector {used[last][3]}; the config drive needs {start} on")
-    free = next((index for index in range(count) if index not in used), None)
+    last_usable = total - 2 - -(-len(gpt.entries) // sector)
+    start = _config_start(last_usable + 1, config_bytes, sector)
+    last = max(used, key=lambda index: used[index][3])
+    kind, unique, begins, ends, attributes, name = used[last]
+    if ends >= start:
+        raise TableFull(f"the image's last partition ends at sector {ends}; the config drive needs {start} on")
+    free = next((index for index in range(gpt.count) if index not in used), None)
     if free is None:
-        raise TableUnusable(f"all {count} entries of the image's GPT are used")
-    grown = (start - 1 - used[last][3]) * sector if grow else 0
+        raise TableUnusable(f"all {gpt.count} entries of the image's GPT are used")
     if grow:
-        kind, unique, begins, _, attributes, name = used[last]
-        _ENTRY.pack_into(entries, last * entry_bytes, kind, unique, begins, start - 1, attributes, name)
-    config = (
-        LINUX_TYPE,
-        uuid.uuid4().bytes_le,
-        start,
-        start + config_bytes // sector - 1,
-        0,
-        "config-drive".encode("utf-16-le"),
-    )
-    _ENTRY.pack_into(entries, free * entry_bytes, *config)
-    crc = zlib.crc32(entries)
-
-    def header(own: int, other: int, at: int) -> bytes:
-        fields = (
-            b"EFI PART",
-            revision,
-            header_bytes,
-            0,
-            0,
-            own,
-            other,
-            first,
-            last_usable,
-            guid,
-            at,
-            count,
-            entry_bytes,
-            crc,
-        )
-        packed = bytearray(_HEADER.pack(*fields))
-        struct.pack_into("<I", packed, 16, _header_crc(packed))
-        return bytes(packed).ljust(sector, b"\0")
-
-    # The backup first: at every moment one of the two copies is whole.
-    _write(disk, (last_usable + 1) * sector, bytes(entries))
-    _write(disk, (total - 1) * sector, header(total - 1, 1, last_usable + 1))
-    disk.flush()
-    _write(disk, entries_at * sector, bytes(entries))
-    _write(disk, sector, header(1, total - 1, entries_at))
+        _ENTRY.pack_into(gpt.entries, last * _ENTRY.size, kind, unique, begins, start - 1, attributes, name)
+    config_end, config_name = start + config_bytes // sector - 1, "config-drive".encode("utf-16-le")
+    config = (LINUX_TYPE, uuid.uuid4().bytes_le, start, config_end, 0, config_name)
+    _ENTRY.pack_into(gpt.entries, free * _ENTRY.size, *config)
+    _write_gpt(disk, gpt, last_usable)
     protective = bytearray(mbr)
     for index in range(4):
         entry = _MBR_ENTRY.unpack_from(mbr, 446 + 16 * index)
@@ -153,7 +140,29 @@ def _extend_gpt(disk: RawDisk, mbr: bytes, config_bytes: int, grow: bool) -> Ext
     _write(disk, 0, bytes(protective))
     disk.flush()
     esps = [index for index, entry in used.items() if entry[0] == ESP_TYPE]
-    return Extended(start * sector, grown, _gpt_partition(entries, min(esps), entry_bytes) if esps else None)
+    esp = _gpt_partition(gpt.entries, min(esps), _ENTRY.size) if esps else None
+    return Extended(start * sector, (start - 1 - ends) * sector if grow else 0, esp)
+
+
+def _write_gpt(disk: RawDisk, gpt: _Gpt, last_usable: int) -> None:
+    """The backup first: at every moment one of the two copies is whole."""
+    sector, total = disk.sector_bytes, disk.size_bytes // disk.sector_bytes
+    entries = bytes(gpt.entries)
+
+    def header(own: int, other: int, at: int) -> bytes:
+        fields = (
+            b"EFI PART", gpt.revision, _HEADER.size, 0, 0, own, other, gpt.first_usable, last_usable, gpt.guid, at,
+            gpt.count, _ENTRY.size, zlib.crc32(entries),
+        )  # fmt: skip
+        packed = bytearray(_HEADER.pack(*fields))
+        struct.pack_into("<I", packed, 16, _header_crc(packed))
+        return bytes(packed).ljust(sector, b"\0")
+
+    _write(disk, (last_usable + 1) * sector, entries)
+    _write(disk, (total - 1) * sector, header(total - 1, 1, last_usable + 1))
+    disk.flush()
+    _write(disk, gpt.entries_at * sector, entries)
+    _write(disk, sector, header(1, total - 1, gpt.entries_at))
 
 
 def _gpt_partition(entries: bytearray, index: int, entry_bytes: int) -> Partition:

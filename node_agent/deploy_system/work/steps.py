@@ -43,7 +43,7 @@ STEPS: Final = {
 _NEXT: Final = {
     DeployFailureCode.DISK_MISSING: "inspect the machine again and compare its disks with those of the task",
     DeployFailureCode.DISK_UNKNOWN: "inspect the machine again; approve the disk, or remove it",
-    DeployFailureCode.DISK_AMBIGUOUS: "give each disk a serial of its own, or replace the disk without one",
+    DeployFailureCode.DISK_AMBIGUOUS: "replace the disk whose serial is missing or repeated",
     DeployFailureCode.STORAGE_WITHOUT_DRIVER: "remove the controller, or build a medium whose kernel has its driver",
     DeployFailureCode.IMAGE_DOWNLOAD_FAILED: "send the task again once the image's server answers",
     DeployFailureCode.IMAGE_CHECKSUM_MISMATCH: "compare the image's file with its catalogue entry; the disk is not bootable",

@@ -50,7 +50,7 @@ def unreadable(host: Host) -> list[str]:
 
 
 def compare_and_remove(host: Host, inspected: Sequence[UefiVariable]) -> Compared:
-    """Remove what inspection had not found; the firmware's own new ones cannot be told from a tenant's. Then read all again.
+    """Remove what inspection had not found; the firmware's new ones look like a tenant's. Then read all again.
 
     Where inspection listed as many as can be listed, names after its last one are unknown: they stay, and count as remaining.
     """

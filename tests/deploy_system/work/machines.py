@@ -1,4 +1,4 @@
-"""A machine whose disks are sparse files, with a /sys and a /dev of its own, and erase tools that a test scripts."""
+"""A machine whose disks are sparse files, with its /sys and /dev, and erase tools that a test scripts."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ MUTANTS = [
     ),
     _mutant(
         "the primary partition table is written before its backup", f"{_WORK}/partitions.py",
-        "    _write(disk, (last_usable + 1) * sector, bytes(entries))\n",
-        "    _write(disk, entries_at * sector, bytes(entries))\n"
-        "    _write(disk, (last_usable + 1) * sector, bytes(entries))\n",
+        "    _write(disk, (last_usable + 1) * sector, entries)\n",
+        "    _write(disk, gpt.entries_at * sector, entries)\n"
+        "    _write(disk, (last_usable + 1) * sector, entries)\n",
         f"{_DEPLOYS}::test_a_gpt_is_whole_at_every_write",
     ),
     _mutant(
