@@ -9,10 +9,8 @@ import json
 import os
 import ssl
 import sys
-import threading
 import time
 import traceback
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,18 +42,10 @@ class Server:
         self._token = medium.token
 
     def call(self, path: str, document: dict[str, Any]) -> Any:
-        """POST and the answer; repeated until the network is there."""
+        """POST and the answer."""
         body = json.dumps({"token": self._token, **document}).encode()
-        for _ in range(60):
-            try:
-                with urllib.request.urlopen(self._base + path, body, timeout=30, context=self._context) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError:
-                raise
-            except OSError as error:
-                say(f"{path}: {error}")
-                threading.Event().wait(0.5)
-        raise TimeoutError(path)
+        with urllib.request.urlopen(self._base + path, body, timeout=60, context=self._context) as answer:
+            return json.load(answer)
 
     @contextmanager
     def open_image(self, url: str) -> Iterator[Iterator[bytes]]:
