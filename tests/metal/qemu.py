@@ -61,7 +61,7 @@ class Machine:
             process.kill()
             process.wait(60)
 
-    def boot_until_off(self, medium: Path, seconds_max: float = 200) -> None:
+    def boot_until_off(self, medium: Path, seconds_max: float = 500) -> None:
         """Start from the medium and wait until the machine has switched itself off."""
         with self.running(medium) as process:
             try:
@@ -111,7 +111,7 @@ def _device(kind: DiskKind, number: int, serial: str) -> list[str]:
     return [*scsi, "-device", f"scsi-hd,drive=d{number},bus=s{number}.0,serial={serial}"]
 
 
-def wait_until_ssh(command: list[str], seconds_max: float = 120) -> str:
+def wait_until_ssh(command: list[str], seconds_max: float = 400) -> str:
     """What the command prints, once SSH answers."""
     printed: list[str] = []
 

@@ -9,7 +9,7 @@ import pytest
 from tests.metal.lab import Lab, deployed, wipe_order, wiped
 from tests.metal.qemu import DISK_BYTES, Machine
 
-pytestmark = [pytest.mark.hardware, pytest.mark.full, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.hardware, pytest.mark.full, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize("firmware", ["bios", "secure"])

@@ -19,7 +19,7 @@ PLANT_VARIABLE = [
 
 
 @pytest.mark.hardware
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1500)
 def test_a_machine_is_inspected_deployed_used_and_wiped(lab: Lab) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
