@@ -10,7 +10,7 @@ from typing import Final
 
 CONFIGURATION_BYTES: Final = 8192
 """The size of the file, a multiple of a CD's sector; `node_agent.wire.deploy_medium` has the same bound."""
-_MARK: Final = b'{"berth-config-placeholder": "f1c7e0d4a9b84c2e9d3b5a6071e8f2c4"}'
+_MARK: Final = b'{"berth-config-placeholder": "overwritten while the medium is served"}'
 PLACEHOLDER: Final = _MARK + b"\n" + b" " * (CONFIGURATION_BYTES - len(_MARK) - 2) + b"\n"
 
 
