@@ -20,7 +20,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign mutants mutants-full clean
+.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -112,7 +112,9 @@ $(REDFISH_TOOLS)/ready: requirements-redfish.lock
 $(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
 	deploy/guests/build-mini-guest $@
 
-# From Debian's packages, the locked wheels, the agent's sources and ROOT_KEYS=FILE; `make -B` takes newer packages of Debian.
+deploy-medium: $(DEPLOY_MEDIUM)  ## build/metal/deploy.iso, which bare-metal machines boot (ROOT_KEYS=FILE; one minute)
+
+# From Debian's packages, the locked wheels, the agent's sources and ROOT_KEYS=FILE; delete it to take newer packages of Debian.
 $(DEPLOY_MEDIUM): $(ROOT_KEYS) requirements.lock pyproject.toml $(wildcard deploy/metal/*) $(shell find node_agent berth/process -name '*.py') | $(STAMP)
 	ROOT_KEYS="$(ROOT_KEYS)" PIP="$(BIN)/python -m pip" deploy/metal/build-deploy-medium $@
 

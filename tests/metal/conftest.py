@@ -1,4 +1,4 @@
-"""The medium that `make build/metal/deploy.iso` built; without it, or without what boots it, the tests are skipped."""
+"""The medium that `make deploy-medium` built; without it, or without what boots it, the tests are skipped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def driven_medium(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if missing.returncode != 0:
         pytest.skip(missing.stdout.strip())
     if not MEDIUM.exists():
-        pytest.skip("BERTH_TEST_DEPLOY_MEDIUM names no deploy medium: make build/metal/deploy.iso")
+        pytest.skip("BERTH_TEST_DEPLOY_MEDIUM names no deploy medium: make deploy-medium")
     if not GUEST_IMAGE.exists():
         pytest.skip("BERTH_TEST_GUEST_IMAGE names no image: make build/guests/mini.qcow2")
     return with_driver(MEDIUM, tmp_path_factory.mktemp("medium"))

@@ -22,6 +22,7 @@ import importlib, json, pkgutil, sys
 from importlib.metadata import packages_distributions
 import node_agent.deploy_system as package
 names = [found.name for found in pkgutil.walk_packages(package.__path__, "node_agent.deploy_system.")]
+# httpx imports the last ones when it connects.
 for name in [*names, "node_agent.connection", "berth.process.logs", "httpcore", "anyio", "h11"]:
     importlib.import_module(name)
 tops = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
