@@ -38,7 +38,7 @@ SmbiosUuid = Annotated[str, Field(pattern=SMBIOS_UUID)]
 
 
 class MachineProof(Wire):
-    """The machine as its firmware and kernel name it: the SMBIOS UUID, and the MACs of its own network ports."""
+    """The machine as its firmware and kernel name it: the SMBIOS UUID, and the MACs of its network ports."""
 
     smbios_uuid: SmbiosUuid
     macs: Annotated[list[Mac], Field(min_length=1, max_length=MACS_MAX)]

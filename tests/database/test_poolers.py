@@ -137,7 +137,7 @@ def test_pgbouncer_is_refused(
         f"[databases]\n* = host=127.0.0.1 port={address['port']}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
         f"auth_type = plain\nauth_file = {users}\npool_mode = transaction\nunix_socket_dir =\n{ignored}\n"
     )
-    user = ["-u", "nobody"] if os.geteuid() == 0 else []
+    user = ["-u", "daemon"] if os.geteuid() == 0 else []
     with subprocess.Popen(["pgbouncer", "-q", *user, str(settings)]) as pgbouncer:
         try:
             wait_for(lambda: _listens(port), "PgBouncer listens")
