@@ -19,6 +19,7 @@ from node_agent.clock import ServerClock
 from node_agent.journal_state import JournalState
 from node_agent.key_set import KeySet, TaskKey
 from node_agent.protocol import (
+    DEPLOY_TASKS,
     PROVISIONS,
     RELEASES,
     VERBS,
@@ -140,6 +141,8 @@ def _epoch_objection(body: TaskBody, trust: Trust) -> str | None:
 
 
 def _parameters_objection(body: TaskBody) -> str | None:
+    if body.type in DEPLOY_TASKS:
+        return f"{body.type} is for a deploy system"
     model = _PARAMETERS.get(body.type)
     if model is None:
         return None

@@ -21,6 +21,7 @@ from node_agent.connection import Unreachable, understood
 from node_agent.journal_records import Accepted
 from node_agent.journal_state import JournalState
 from node_agent.protocol import (
+    DEPLOY_TASKS,
     Credentials,
     Envelope,
     HandedOutTask,
@@ -77,6 +78,7 @@ def test_a_good_task_is_taken() -> None:
         (body(parameters={"slots": [0], "shred": True}), "parameters"),
         (body(type=TaskType.VM_PROVISION), "parameters"),
         (body(allocation_id=None), "names no allocation"),
+        *((body(type=kind, parameters={}), "deploy system") for kind in sorted(DEPLOY_TASKS)),
     ],
 )
 def test_a_trusted_task_that_must_not_run_is_refused_with_a_reason(task: TaskBody, why: str) -> None:
