@@ -107,8 +107,10 @@ def access(machine: str, tmp_path: Path) -> Iterator[BmcAccess]:
     (tmp_path / "certificate.pem").write_bytes(pem)
     (tmp_path / "key.pem").write_bytes(key)
     (tmp_path / "state").mkdir()
+    # The libvirtd of the run has guests of other tests too.
+    own = f'SUSHY_EMULATOR_ALLOWED_INSTANCES = ["{machine}"]\n'
     paths = f'SUSHY_EMULATOR_AUTH_FILE = "{tmp_path}/htpasswd"\nSUSHY_EMULATOR_STATE_DIR = "{tmp_path}/state"\n'
-    (tmp_path / "emulator.conf").write_text(CONFIGURATION + paths)
+    (tmp_path / "emulator.conf").write_text(CONFIGURATION + own + paths)
     command = [tool("sushy-emulator"), "--config", str(tmp_path / "emulator.conf"), "-i", "127.0.0.1", "-p", str(PORT)]
     command += ["--ssl-certificate", str(tmp_path / "certificate.pem"), "--ssl-key", str(tmp_path / "key.pem")]
     url = f"https://127.0.0.1:{PORT}"
