@@ -58,6 +58,9 @@ for why in (
     "workflow_closed", "signal_lost", "task_expired",
 ):  # fmt: skip
     RESCUED.labels(why)
+STORES_REPLACED = Counter(
+    "berth_temporal_stores_replaced_total", "Times that Temporal was found with another store than before"
+)
 APPROVALS_WAITING = Gauge("berth_approvals_waiting", "Requests that wait for a second operator, by action", ["action"])
 OLDEST_APPROVAL_SECONDS = Gauge(
     "berth_approval_oldest_seconds",

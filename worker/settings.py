@@ -116,6 +116,9 @@ class Settings(TemporalSettings):
         30.0, ge=0, description="a wait older than this is checked before its deadline: does its workflow still run?"
     )
     rescue_seconds: float = Field(15.0, ge=0, description="how often such waits are checked with Temporal")
+    temporal_store_seconds: float = Field(
+        2.0, gt=0, le=60, description="how often Temporal is asked whether it still has the same store"
+    )
     reconcile_seconds: float = Field(15.0, ge=0, description="how often inventories of nodes are compared with claims")
     topology_discover_seconds: float = Field(
         86_400.0, ge=60, description="longest time between two discoveries of a node"

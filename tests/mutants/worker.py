@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_RESCUE = "tests/worker/test_rescue.py"
 _CREDENTIALS = "tests/worker/test_temporal_credentials.py"
 
 MUTANTS: list[Mutant] = [
@@ -11,7 +12,7 @@ MUTANTS: list[Mutant] = [
         "each round searches lost workflows from the beginning",
         "worker",
         "worker/sweepers/lost_workflows.py",
-        "self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else FIRST_POSITION",
+        "self._after = following or FIRST_POSITION",
         "self._after = FIRST_POSITION",
         (
             (
@@ -24,14 +25,38 @@ MUTANTS: list[Mutant] = [
         "lost workflows are never searched from the beginning again",
         "worker",
         "worker/sweepers/lost_workflows.py",
-        "        full = len(waiters) == self._limit\n",
-        "        full = len(waiters) > 0\n",
+        "if len(waiters) == self._limit else None",
+        "if waiters else after",
         (
             (
                 "tests/worker/test_sweeps_of_many.py::"
                 "test_lost_workflows_are_looked_for_behind_the_last_one_and_from_the_beginning_again"
             ),
         ),
+    ),
+    Mutant(
+        "a new store of Temporal is not noticed",
+        "worker",
+        "worker/sweepers/lost_workflows.py",
+        "        if store != self._store:\n",
+        "        if self._store is None:\n",
+        (f"{_RESCUE}::test_every_wait_is_checked_in_pages_when_the_store_is_new_and_none_when_it_is_the_same",),
+    ),
+    Mutant(
+        "only old waits are checked after a loss of Temporal's store",
+        "worker",
+        "worker/sweepers/lost_workflows.py",
+        "self._check_page(0.0, self._after_in_store)",
+        "self._check_page(self._patience_seconds, self._after_in_store)",
+        (f"{_RESCUE}::test_every_wait_is_checked_in_pages_when_the_store_is_new_and_none_when_it_is_the_same",),
+    ),
+    Mutant(
+        "a call to Temporal has no bound",
+        "worker",
+        "worker/workflows/starting.py",
+        ".describe(rpc_timeout=CALL_TIMEOUT)",
+        ".describe()",
+        (f"{_RESCUE}::test_a_frozen_temporal_ends_each_call_soon",),
     ),
     Mutant(
         "every error of Temporal means that a workflow is absent",

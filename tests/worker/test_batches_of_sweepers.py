@@ -178,9 +178,9 @@ CASES = (
 )
 ELSEWHERE = {
     "overdue_holds", "retired_reservations", "operations", "deleted_keys", "offline_nodes",
-    "inventories", "lost_workflows",
+    "inventories", "lost_workflows", "temporal_store",
 }  # fmt: skip
-"""Those of tests/worker/test_sweeps_of_many.py."""
+"""Those of tests/worker/test_sweeps_of_many.py, and of test_rescue.py."""
 WITHOUT = {
     "audit": "tests/audit/test_chain.py",
     "log": "one partition a round",

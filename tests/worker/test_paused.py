@@ -39,7 +39,10 @@ def test_a_resumed_worker_changes_nothing_that_another_finished(processes: Proce
     assert after == before
     release_all(url, seeded, [*ids[3:], *more])
     play_nodes(url, dict.fromkeys([*ids, *more], "released"))
-    tasks = rows_of(url, "select allocation_id, type from node_tasks group by 1, 2 having count(*) > 1")
+    tasks = rows_of(
+        url,
+        "select allocation_id, type from node_tasks where allocation_id is not null group by 1, 2 having count(*) > 1",
+    )
     assert tasks == [], "nothing was issued twice"
     assert violations(url) == []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from node_agent.protocol import ResultReport
@@ -29,10 +32,10 @@ from tests.allocations.invariants import violations
 from tests.allocations.seeding import connect, create_allocation, create_many, seed
 from tests.support.waiting import wait_for
 from tests.support.worker_processes import Processes, answer_well, play_nodes, release_all, state_of
-from worker.sweepers.lost_workflows import FIRST_POSITION, rescue_id_of, responsible_workflow_ids
-from worker.workflows.starting import rescue_workflow_id
+from worker.sweepers.lost_workflows import FIRST_POSITION, WorkflowRescuer, rescue_id_of, responsible_workflow_ids
+from worker.workflows.starting import WorkflowStarter, WorkflowStatus, rescue_workflow_id
 
-AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5}
+AT_ONCE = {"sweep_seconds": 0.2, "rescue_seconds": 0.2, "rescue_patience_seconds": 0.5, "temporal_store_seconds": 0.2}
 CONSUMER = "berth-worker"
 OF_ALLOCATIONS = "select from node_tasks where allocation_id is not null"
 
@@ -51,6 +54,10 @@ class Own:
         shutil.rmtree(self.directory)
         self.temporal.start()
 
+    def signal_temporal(self, number: signal.Signals) -> None:
+        assert self.temporal.process is not None
+        os.kill(self.temporal.process.pid, number)
+
 
 @pytest.fixture
 def own(database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: Path) -> Iterator[Own]:
@@ -65,11 +72,14 @@ def own(database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: 
 
 
 def test_allocations_recover_from_a_wiped_temporal_before_any_deadline(own: Own) -> None:
-    """Deadlines are minutes away; a task under way, one that ended meanwhile, and a release all go on."""
+    """Deadlines and the age at which waits are checked are minutes away: the new store is noticed.
+
+    A task under way, one that ended meanwhile, and a release all go on.
+    """
     processes, url = own.processes, own.processes.url
     seeded = seed(url)
     processes.start_relay()
-    processes.start_worker(**AT_ONCE)
+    processes.start_worker(**AT_ONCE | {"rescue_seconds": 600, "rescue_patience_seconds": 600})
     running, ended, releasing = create_many(url, seeded, 3)
     play_nodes(url, {releasing: "active", running: "provisioning", ended: "provisioning"}, _only(releasing, url))
     release_all(url, seeded, [releasing])
@@ -78,6 +88,7 @@ def test_allocations_recover_from_a_wiped_temporal_before_any_deadline(own: Own)
     own.wipe_temporal()
     play_nodes(url, {running: "active", ended: "active", releasing: "released"})
     wait_for(lambda: processes.metric("berth_rescued_total") >= 1, "the rescue to be counted")
+    assert processes.metric("berth_temporal_stores_replaced_total") == 1
     assert violations(url) == []
     of_allocations = "select type, count(*) from node_tasks where allocation_id is not null group by type order by type"
     tasks = rows_of(url, of_allocations)
@@ -108,7 +119,6 @@ def test_an_event_acknowledged_without_effect_is_recovered(processes: Processes)
     assert violations(url) == []
 
 
-@pytest.mark.full
 def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(processes: Processes) -> None:
     url = processes.url
     seeded = seed(url)
@@ -123,6 +133,67 @@ def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(proce
     assert task_of(url, living)["notify"] == before
     assert processes.metric("berth_rescued_total") == 1
     assert violations(url) == []
+
+
+def test_every_wait_is_checked_in_pages_when_the_store_is_new_and_none_when_it_is_the_same(own: Own) -> None:
+    """A round that Temporal interrupts goes on where it stopped."""
+    url = own.processes.url
+    seeded = seed(url)
+    ids = create_many(url, seeded, 3)
+    with connect(url) as connection:  # as if the events had been handed to a Temporal that lost them
+        connection.execute("update allocations set waits_for = 'retry', waits_since = now()")
+
+    async def rounds(context: Context) -> tuple[list[bool], list[bool], list[bool]]:
+        client = await Client.connect(own.temporal.address)
+        rescuer = WorkflowRescuer(
+            context, WorkflowStarter(client, "none", 5, str), consumer=CONSUMER, patience_seconds=600, limit=2
+        )
+        await rescuer.run()
+        assert await _unstarted(client, ids) == 3, "each is younger than the patience"
+        first = [await rescuer.check_store() for _ in range(3)]
+        assert await _unstarted(client, ids) == 0
+        own.temporal.kill()
+        with pytest.raises(RPCError):
+            await rescuer.check_store()
+        own.temporal.start()
+        same = [await rescuer.check_store() for _ in range(2)]
+        own.wipe_temporal()
+        lost = [await rescuer.check_store()]
+        own.temporal.kill()
+        with pytest.raises(RPCError):
+            await rescuer.check_store()
+        own.temporal.start()
+        lost += [await rescuer.check_store() for _ in range(2)]
+        assert await _unstarted(client, ids) == 0
+        return first, same, lost
+
+    assert run_with(url, rounds) == ([True, False, False], [False, False], [True, False, False])
+
+
+async def _unstarted(client: Client, ids: list[uuid.UUID]) -> int:
+    """Of how many allocations no rescue workflow runs."""
+    starter = WorkflowStarter(client, "none", 5, str)
+    found = [await starter.status(rescue_workflow_id("provisioning", one)) for one in ids]
+    return sum(status is not WorkflowStatus.RUNNING for status in found)
+
+
+def test_a_frozen_temporal_ends_each_call_soon(own: Own) -> None:
+    async def call() -> None:
+        client = await Client.connect(own.temporal.address)
+        starter = WorkflowStarter(client, "none", 5, str)
+        own.signal_temporal(signal.SIGSTOP)
+        calls = (
+            starter.store_id(), starter.status("any"), starter.signal_task_finished("any", uuid.uuid4()),
+            starter.start("provisioning", uuid.uuid4(), uuid.uuid4()), starter.start_rescue("provisioning", uuid.uuid4()),
+        )  # fmt: skip
+        # Without a bound of ours each ends after 30 seconds.
+        found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+        assert [type(one) for one in found] == [RPCError] * 5
+
+    try:
+        asyncio.run(call())
+    finally:
+        own.signal_temporal(signal.SIGCONT)
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -189,11 +190,11 @@ class FailingClient:
         """A handle whose calls fail."""
         return self
 
-    async def describe(self) -> WorkflowExecutionStatus:
+    async def describe(self, rpc_timeout: timedelta) -> WorkflowExecutionStatus:
         """Fails."""
         raise self._error
 
-    async def signal(self, name: str, argument: str) -> None:
+    async def signal(self, name: str, argument: str, rpc_timeout: timedelta) -> None:
         """Fails."""
         raise self._error
 

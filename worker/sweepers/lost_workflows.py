@@ -3,6 +3,9 @@
 Causes: Temporal lost its data, a workflow was terminated or failed, or NATS is unavailable. A wait is taken over only on
 positive evidence: Temporal answers that no workflow able to continue runs, the event that starts one was delivered, and
 the row is unchanged under its lock.
+
+A Temporal with an empty store is noticed by the id of its namespace, which is made once and stored with the workflows. Then
+every wait is checked at once, whatever its age.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from orchestrator.allocations.waits import Wait
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.operations.execution import Context
 from worker.consumers.dispatching import WORKFLOWS
-from worker.metrics import RESCUED
+from worker.metrics import RESCUED, STORES_REPLACED
 from worker.sweepers.sweeper import isolate_failure
 from worker.workflows.starting import (
     WorkflowName,
@@ -33,13 +36,16 @@ from worker.workflows.starting import (
 log = structlog.get_logger()
 
 BEFORE_PROVISIONED = (AllocationState.REQUESTED, AllocationState.PROVISIONING)
-FIRST_POSITION = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+Position = tuple[datetime, UUID]
+"""A deadline and an allocation: waits are checked in this order."""
+FIRST_POSITION: Position = (datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 
 class WorkflowRescuer:
-    """Checks at most `limit` waits a run that are older than `patience_seconds`, the earliest deadline first.
+    """Checks waits with Temporal, at most `limit` a run, the earliest deadline first.
 
-    The next run continues after the last wait of this one, and starts again at the end.
+    `run` checks those older than `patience_seconds`; the next run continues after the last wait of this one, and starts
+    again at the end. `check_store` checks all of them, once for each store that Temporal is found with.
     """
 
     def __init__(
@@ -51,18 +57,39 @@ class WorkflowRescuer:
         self._patience_seconds = patience_seconds
         self._limit = limit
         self._after = FIRST_POSITION
+        self._store: str | None = None
+        self._after_in_store: Position | None = None
 
     async def run(self) -> None:
         """Check the next waits. Raises `RPCError` if Temporal is unavailable: that is no evidence of a lost workflow."""
+        following = await self._check_page(self._patience_seconds, self._after)
+        self._after = following or FIRST_POSITION
+
+    async def check_store(self) -> bool:
+        """Begin with all waits if Temporal has another store than before; check the next of them. True if some are left.
+
+        A process that starts has seen no store, so it checks all waits. Raises `RPCError` if Temporal is unavailable.
+        """
+        store = await self._starter.store_id()
+        if store != self._store:
+            if self._store is not None:
+                log.warning("temporal_store_replaced", before=self._store, now=store)
+                STORES_REPLACED.inc()
+            self._store = store
+            self._after_in_store = FIRST_POSITION
+        if self._after_in_store is not None:
+            self._after_in_store = await self._check_page(0.0, self._after_in_store)
+        return self._after_in_store is not None
+
+    async def _check_page(self, patience_seconds: float, after: Position) -> Position | None:
+        """Check a page of waits; the place of its last if there may be more."""
         waiters = await find_waiters(
-            self._context, consumer=self._consumer, patience_seconds=self._patience_seconds, after=self._after,
-            limit=self._limit,
-        )  # fmt: skip
+            self._context, consumer=self._consumer, patience_seconds=patience_seconds, after=after, limit=self._limit
+        )
         for waiter in waiters:
             with isolate_failure("lost_workflows", allocation_id=str(waiter.allocation_id)):
                 await self._check(waiter)
-        full = len(waiters) == self._limit
-        self._after = (waiters[-1].waits_until, waiters[-1].allocation_id) if full else FIRST_POSITION
+        return (waiters[-1].waits_until, waiters[-1].allocation_id) if len(waiters) == self._limit else None
 
     async def _check(self, waiter: Waiter) -> None:
         workflow_ids = responsible_workflow_ids(waiter)

@@ -126,6 +126,12 @@ def _rescue_sweepers(context: Context, workflows: WorkflowStarter, settings: Set
         Sweeper(
             "lost_workflows", settings.rescue_seconds, rescuer.run, "waits whose workflow is gone or missed a signal"
         ),
+        Sweeper(
+            "temporal_store",
+            settings.temporal_store_seconds,
+            rescuer.check_store,
+            "waits of all workflows of a Temporal that lost its store",
+        ),
         Sweeper("orphans", every, partial(advance_orphans, context, batch), "orphans about which an operator decided"),
         Sweeper(
             "inventories",

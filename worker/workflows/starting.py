@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -29,6 +30,8 @@ _RUN: dict[WorkflowName, Callable[[Any, str], Awaitable[StepResult]]] = {
 _ID_PREFIX: dict[WorkflowName, str] = {"provisioning": "provisioning", "release": "releasing", "verb": "verb"}
 
 
+CALL_TIMEOUT = timedelta(seconds=5)
+"""For each call: a Temporal that is frozen holds up the sweepers, which run one after another, no longer."""
 _RESCUED = UUID("f9082ac4-c9a3-48c6-9c40-496775f3f703")
 """Namespace of the digests in ids of rescue workflows (RFC 9562, version 5)."""
 
@@ -91,6 +94,7 @@ class WorkflowStarter:
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 request_eager_start=True,
+                rpc_timeout=CALL_TIMEOUT,
                 priority=Priority(fairness_key=None if tenant_id is None else self._digest(tenant_id)),
             )
         except WorkflowAlreadyStartedError:
@@ -107,12 +111,13 @@ class WorkflowStarter:
             task_timeout=self._step_timeout,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            rpc_timeout=CALL_TIMEOUT,
         )
 
     async def status(self, workflow_id: str) -> WorkflowStatus:
         """Whether Temporal runs a workflow of that id. Raises `RPCError` if Temporal is unavailable."""
         try:
-            found = await self._client.get_workflow_handle(workflow_id).describe()
+            found = await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=CALL_TIMEOUT)
         except RPCError as error:
             # NOT_FOUND for the namespace says nothing about the workflow.
             if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
@@ -120,10 +125,18 @@ class WorkflowStarter:
             raise
         return WorkflowStatus.RUNNING if found.status in _RUNNING else WorkflowStatus.CLOSED
 
+    async def store_id(self) -> str:
+        """The id of the namespace, which is made with its store and lost with it. Raises `RPCError`, also without a namespace."""
+        request = DescribeNamespaceRequest(namespace=self._client.namespace)
+        described = await self._client.workflow_service.describe_namespace(request, timeout=CALL_TIMEOUT)
+        return described.namespace_info.id
+
     async def signal_task_finished(self, workflow_id: str, task_id: UUID) -> bool:
         """Signal a workflow that its task has ended. False if it is closed or unknown, which is no error."""
         try:
-            await self._client.get_workflow_handle(workflow_id).signal(TASK_FINISHED, str(task_id))
+            await self._client.get_workflow_handle(workflow_id).signal(
+                TASK_FINISHED, str(task_id), rpc_timeout=CALL_TIMEOUT
+            )
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
