@@ -36,6 +36,7 @@ LONG_MODULES = {
     "history": "benchmarks.history",
     "dispatch_many": "benchmarks.node_api.dispatch_many",
     "failover": "benchmarks.survival.failover",
+    "temporal_lost": "benchmarks.survival.temporal_lost",
 }
 """What takes minutes to seed: `make bench-full`."""
 KNOWN = MODULES | LONG_MODULES
