@@ -69,15 +69,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/nodes/commands/quarantines.py",
         "run `berth node burn-in NODE --slot N` and return the slot after it has passed, or return it with `without_burn_in`",
     ),
+    "sealing_outdated": ("orchestrator/sites/commands/bmcs.py", "seal it again, to the recipients that it names"),
+    "site_in_use": ("orchestrator/sites/commands/sites.py", "revoke the agents and remove the BMCs of the site first"),
     "gpu_reset_unsupported": ("orchestrator/nodes/commands/gpu_resets.py", "upgrade the node's agent"),
     "gpus_in_service": (
         "orchestrator/nodes/commands/gpu_resets.py",
         "take the slots that it names out of service, and wait for the release of allocations",
     ),
-    "burn_in_unsupported": (
-        "orchestrator/nodes/commands/burn_ins.py",
-        "upgrade the node's agent, or return the slot with `without_burn_in`",
-    ),
+    "burn_in_unsupported": ("orchestrator/nodes/commands/burn_ins.py", "upgrade the agent, or use `without_burn_in`"),
     "attestation_required": (
         "orchestrator/nodes/store/attestation.py",
         "start the agent with BERTH_TPM_TCTI; after a change of the machine, have an operator forget the TPM",

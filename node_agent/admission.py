@@ -20,6 +20,7 @@ from node_agent.journal_state import JournalState
 from node_agent.key_set import KeySet, TaskKey
 from node_agent.protocol import (
     DEPLOY_TASKS,
+    OF_SITES,
     PROVISIONS,
     RELEASES,
     VERBS,
@@ -143,6 +144,8 @@ def _epoch_objection(body: TaskBody, trust: Trust) -> str | None:
 def _parameters_objection(body: TaskBody) -> str | None:
     if body.type in DEPLOY_TASKS:
         return f"{body.type} is for a deploy system"
+    if body.type in OF_SITES:
+        return f"{body.type} is for the agent of a site"
     model = _PARAMETERS.get(body.type)
     if model is None:
         return None

@@ -198,9 +198,9 @@ def understood(response: httpx.Response, answer: type[Answer]) -> Answer:
         raise Unreachable(f"the server's answer is not {answer.__name__}: {fields}") from error
 
 
-async def enrol(api_url: str, request: EnrolRequest, tls: ApiTls) -> Credentials:
+async def enrol(api_url: str, request: EnrolRequest, tls: ApiTls, path: str = "/api/v1/nodes/enroll") -> Credentials:
     """Trade a one-time token for an identity, on the public listener. Raises the module's three situations."""
-    return await _ask(api_url, "/api/v1/nodes/enroll", request, Credentials, tls)
+    return await _ask(api_url, path, request, Credentials, tls)
 
 
 async def challenge_enrolment(api_url: str, request: EnrolmentChallengeRequest, tls: ApiTls) -> AttestationChallenge:

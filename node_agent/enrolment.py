@@ -11,6 +11,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -46,6 +48,19 @@ from node_agent.settings import Settings
 log = structlog.get_logger("node_agent.enrolment")
 
 
+@dataclass(frozen=True)
+class Paths:
+    """Where an agent of a kind enrols, renews its certificate, and fetches the key set."""
+
+    enrol: str
+    certificate: str
+    key_set: str
+
+
+NODE_PATHS: Final = Paths("/api/v1/nodes/enroll", "/node/v1/certificate", "/node/v1/key-set")
+SITE_PATHS: Final = Paths("/api/v1/sites/enroll", "/site/v1/certificate", "/site/v1/key-set")
+
+
 class Enrolment:
     """The one place that replaces the node's identity."""
 
@@ -57,7 +72,9 @@ class Enrolment:
         clock: ServerClock,
         connection: NodeConnection,
         tpm: Tpm | None,
+        paths: Paths = NODE_PATHS,
     ) -> None:
+        self._paths = paths
         self._settings = settings
         self._store = store
         self._key_sets = key_sets
@@ -119,7 +136,7 @@ class Enrolment:
         private_key_pem = self._store.pending_key()
         attestation = await self._prove(private_key_pem, self._challenge_renewal)
         request = AttestedCertificateRequest(csr_pem=request_pem(private_key_pem), attestation=attestation)
-        credentials = await self._connection.post("/node/v1/certificate", request, Credentials)
+        credentials = await self._connection.post(self._paths.certificate, request, Credentials)
         reach(CrashPoint.RENEWAL_AFTER_ANSWER)
         with suppress(KeySetRefused):  # the certificate is good without it
             self._key_sets.offer(credentials.key_set)
@@ -128,7 +145,7 @@ class Enrolment:
 
     async def fetch_key_set(self) -> None:
         """Take the control plane's key set if it is newer and signed by a pinned root. Raises the connection's situations."""
-        content = await self._connection.fetch("/node/v1/key-set", KEY_SET_BYTES_MAX + 1)
+        content = await self._connection.fetch(self._paths.key_set, KEY_SET_BYTES_MAX + 1)
         with suppress(KeySetRefused):  # logged, counted and reported; the set in use stays
             if self._key_sets.offer(content):
                 await self._take(self.identity)
@@ -167,7 +184,7 @@ class Enrolment:
                 token=token, hardware_id=hardware_id, csr_pem=request_pem(private_key_pem), attestation=attestation
             )
             reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
-            return await enrol(settings.api_url, request, tls)
+            return await enrol(settings.api_url, request, tls, self._paths.enrol)
 
         async def challenge(keys: TpmKeys) -> AttestationChallenge:
             asked = EnrolmentChallengeRequest(token=token, hardware_id=hardware_id, tpm=keys)

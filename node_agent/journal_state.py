@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started, Wiped
-from node_agent.protocol import PROVISIONS, Envelope, ResultReport, TaskBody, TaskType
+from node_agent.protocol import OF_SITES, PROVISIONS, Envelope, ResultReport, TaskBody, TaskType
 
 REPORTED_KEPT = 64
 ALLOCATION_FENCES_KEPT = 1024
@@ -37,8 +37,10 @@ def has_login_data(body: TaskBody) -> bool:
 
 
 def units_of(body: TaskBody) -> list[str]:
-    """Return the units whose fences apply to `body`: its slots and its allocation."""
+    """Return the units whose fences apply to `body`: its slots and its allocation, or the BMC of its machine."""
     slots = body.parameters.get("slots")
+    if body.type in OF_SITES:
+        return [f"bmc:{body.node_id}"]
     units = [f"slot:{slot}" for slot in slots] if isinstance(slots, list) else []
     return units + ([f"allocation:{body.allocation_id}"] if body.allocation_id is not None else [])
 
@@ -109,6 +111,7 @@ class JournalState:
         body = TaskBody.model_validate_json(base64.b64decode(record.envelope.payload))
         task = self._task(body.task_id)
         task.envelope, task.body = record.envelope, body
+        task.reported = task.reported and body.type not in OF_SITES  # the next lease of a site performs it again
         if body.type in PROVISIONS or body.type is TaskType.REBUILD:
             # From here on the allocation may have a device that no earlier proof is about.
             self.wiped.pop(body.allocation_id or UUID(int=0), None)

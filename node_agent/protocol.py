@@ -56,12 +56,17 @@ class TaskType(StrEnum):
     METAL_INSPECT = "metal.inspect"
     METAL_DEPLOY = "metal.deploy"
     METAL_WIPE = "metal.wipe"
+    METAL_LOOK = "metal.look"
+    METAL_ROTATE_CREDENTIALS = "metal.rotate_credentials"
+    METAL_RESEAL = "metal.reseal"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
 DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, TaskType.METAL_WIPE})
 """Tasks of a deploy system; a node's agent performs none of them."""
+OF_SITES: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL})
+"""Tasks for agents of sites; a node's agent refuses them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 
 

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
         600.0, gt=0, description="a guest that has run so long since its last restart has all attempts again"
     )
     agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
+    site_tasks_max: int = Field(
+        32, ge=1, le=64, description="`--site`: tasks about BMCs carried out at once, of one machine one after another"
+    )
     agent_probe_plugins_dir: Path | None = Field(
         None, description="directory of executables that health probes run; default: none"
     )

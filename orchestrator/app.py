@@ -55,6 +55,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.settings import Settings
+from orchestrator.sites.commands.issuance import issue_pending_of_agents
 from orchestrator.tasks.dispatcher import Dispatcher
 from orchestrator.tasks.key_set_file import KeySetFile
 from orchestrator.tenants.commands.break_glass import note_break_glass_use
@@ -134,7 +135,8 @@ def build_issuer(settings: IssuerSettings) -> tuple[Issuer, Database]:
         transaction_timeout_seconds=settings.transaction_timeout_seconds,
         application="berth-issuer",
     )
-    return Issuer(database, load_authority(settings), settings.issuer_poll_seconds), database
+    others = (issue_pending_of_agents,)
+    return Issuer(database, load_authority(settings), settings.issuer_poll_seconds, others), database
 
 
 def _database(settings: Settings) -> Database:

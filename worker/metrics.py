@@ -128,3 +128,6 @@ for kind in ("low", "depleted"):
 BALANCES_LATE_SECONDS = Gauge(
     "berth_balances_late_seconds", "How long the most overdue balance has been due for evaluation"
 )
+SITE_LEASES = Gauge("berth_site_lease_held", "Whether an agent holds the lease of the site", ["site"])
+SITE_MACHINES = Gauge("berth_site_machines", "BMCs of the site", ["site"])
+SITE_TASKS = Gauge("berth_site_tasks_open", "Open tasks about BMCs of the site", ["site"])

@@ -48,6 +48,7 @@ from berth.cli.images import commands as images
 from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
 from berth.cli.session import command
+from berth.cli.sites import bmcs, sites
 
 EPILOG = (
     "The API is found through BERTH_API_URL and BERTH_API_KEY or `berth login`, or through the local stack's state directory "
@@ -94,6 +95,8 @@ command(nodes.app, "burn-in")(burn_ins.burn_in)
 command(nodes.app, "burn-ins")(burn_ins.list_burn_ins)
 command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
 command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
+nodes.app.add_typer(bmcs.app, name="bmc")
+app.add_typer(sites.app, name="site")
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

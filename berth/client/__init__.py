@@ -102,6 +102,17 @@ from berth.client.hardware.faults import FaultReport, FaultReportsOpen, Replacem
 from berth.client.hardware.images import Image, ImageStatement, OfferedImage
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.hardware.pools import Pool
+from berth.client.hardware.sites import (
+    Bmc,
+    BmcTask,
+    SealedBmcPassword,
+    SealingOutdated,
+    Site,
+    SiteAgent,
+    SiteAgentToken,
+    SiteInUse,
+    SiteLease,
+)
 from berth.client.hardware.sizes import GuestSizeFixed, GuestSizeMisfit, GuestSizeUnsupported
 from berth.client.health import (
     BurnIn,
@@ -209,6 +220,8 @@ __all__ = [
     "BalanceInsufficient",
     "BalanceOutOfBounds",
     "BerthError",
+    "Bmc",
+    "BmcTask",
     "BurnIn",
     "BurnInRequired",
     "BurnInUnsupported",
@@ -321,8 +334,15 @@ __all__ = [
     "RetentionPolicy",
     "RoleRequired",
     "RotatedApiKey",
+    "SealedBmcPassword",
+    "SealingOutdated",
     "SecondOperatorRequired",
     "SecretNotShownAgain",
+    "Site",
+    "SiteAgent",
+    "SiteAgentToken",
+    "SiteInUse",
+    "SiteLease",
     "Sku",
     "SkuUnavailable",
     "Slot",

@@ -8,6 +8,9 @@ from orchestrator.http.problem_documents import problem_response
 from orchestrator.nodes.certificates import node_identity
 from orchestrator.problems import ConcurrencyLimited, RateLimited
 
+SITE_PATHS = "/site/"
+"""Paths of agents of sites: their certificates name no node, and those of nodes name no site."""
+
 
 class NodeLimits:
     """Wraps the node application, inside the edge. Raises `Unauthenticated` for a certificate without an identity."""
@@ -21,7 +24,8 @@ class NodeLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the request to its certificate's node and pass it on."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
-            identity = node_identity(scope["state"].get("peer"), self._trust_domain)
+            kind = "site" if scope["path"].startswith(SITE_PATHS) else "node"
+            identity = node_identity(scope["state"].get("peer"), self._trust_domain, kind)
             try:
                 await self._limits.admit(scope, identity.node_id)
             except (RateLimited, ConcurrencyLimited) as refusal:

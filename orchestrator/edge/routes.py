@@ -38,6 +38,10 @@ from orchestrator.operations import endpoints as operations
 from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
+from orchestrator.sites import agent_endpoints as site_agents
+from orchestrator.sites import bmc_endpoints as bmcs
+from orchestrator.sites import endpoints as sites
+from orchestrator.sites import enrolment_endpoints as site_enrolment
 from orchestrator.tasks import endpoints as tasks
 from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
@@ -82,6 +86,8 @@ PUBLIC = {
         fault_endpoints.admin_router,
         approvals.router,
         maintenance.router,
+        sites.router,
+        bmcs.router,
         audit.router,
         admin_log.dead_letters,
         admin_log.consumers,
@@ -96,6 +102,7 @@ PUBLIC = {
         notifications.router,
         operations.router,
         enrolment_endpoints.router,
+        site_enrolment.router,
         asyncapi.router,
         health.router,
     ),
@@ -133,6 +140,7 @@ PUBLIC_WRITES = WriteEndpoints(iter_route_contexts(PUBLIC_ROUTES))
 
 NODE_ROUTES = [
     *_routes({"/node/v1": (tasks.router, certificate_endpoints.router)}, "node"),
+    *_routes({"/site/v1": (site_agents.router,)}, "site"),
     *_routes({"": (health.router,)}),
 ]
 """What the node listener routes: mTLS only; the certificate identifies the caller (DESIGN §8)."""

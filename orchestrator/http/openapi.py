@@ -111,7 +111,9 @@ _TAGS: Final = {
     "admin: dead letters": "Events that a consumer gave up on",
     "admin: consumers": "Consumers of the log",
 }
-_OPEN_PATHS: Final = frozenset({"/ok", "/asyncapi.json", "/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge"})
+_OPEN_PATHS: Final = frozenset(
+    {"/ok", "/asyncapi.json", "/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge", "/api/v1/sites/enroll"}
+)
 
 
 def install(app: FastAPI) -> None:
@@ -143,7 +145,7 @@ def _complete(document: dict[str, Any]) -> None:
         for method, operation in operations.items():
             operation["operationId"] = operation_id(method, path)
             operation["security"] = _security(path)
-            if method == "get" and path not in _OPEN_PATHS and not path.startswith("/node/"):
+            if method == "get" and path not in _OPEN_PATHS and not path.startswith(("/node/", "/site/")):
                 version_parameters.describe(operation, path)
             elif any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ())):
                 version_parameters.describe_write(operation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_PREFIX = re.compile(r"^/(api/v1/admin|api/v1|node/v1|v1)(?=/)")
+_PREFIX = re.compile(r"^/(api/v1/admin|api/v1|node/v1|site/v1|v1)(?=/)")
 _PARAMETER = re.compile(r"^\{.*\}$")
 _VERBS = {"get": "get", "post": "create", "put": "put", "patch": "update", "delete": "delete"}
 _NAMED = {
@@ -40,6 +40,21 @@ _NAMED = {
     ("put", "/api/v1/admin/pools/{pool_id}/attestation"): "admin_put_pool_attestation",
     ("post", "/api/v1/webhooks/{webhook_id}/replay"): "replay_webhook_deliveries",
     ("post", "/api/v1/admin/nodes/{node_id}/certificates/revoke"): "admin_revoke_node_certificates",
+    ("post", "/api/v1/sites/enroll"): "enroll_site_agent",
+    ("post", "/api/v1/admin/sites/{site_id}/agents"): "admin_invite_site_agent",
+    ("post", "/api/v1/admin/sites/{site_id}/agents/{agent_id}/revoke"): "admin_revoke_site_agent",
+    ("get", "/api/v1/admin/nodes/{node_id}/bmc"): "admin_get_node_bmc",
+    ("put", "/api/v1/admin/nodes/{node_id}/bmc"): "admin_put_node_bmc",
+    ("delete", "/api/v1/admin/nodes/{node_id}/bmc"): "admin_delete_node_bmc",
+    ("post", "/api/v1/admin/nodes/{node_id}/bmc/look"): "admin_look_at_node_bmc",
+    ("post", "/api/v1/admin/nodes/{node_id}/bmc/rotate"): "admin_rotate_node_bmc",
+    ("post", "/api/v1/admin/nodes/{node_id}/bmc/reseal"): "admin_reseal_node_bmc",
+    ("post", "/site/v1/certificate"): "renew_site_certificate",
+    ("get", "/site/v1/key-set"): "get_site_key_set",
+    ("post", "/site/v1/lease"): "take_site_lease",
+    ("get", "/site/v1/tasks/wait"): "wait_for_site_tasks",
+    ("post", "/site/v1/tasks/{task_id}/password"): "store_bmc_password",
+    ("post", "/site/v1/tasks/{task_id}/result"): "report_bmc_task",
     ("get", "/node/v1/tasks/wait"): "wait_for_tasks",
     ("post", "/node/v1/heartbeat"): "report_heartbeat",
     ("post", "/node/v1/certificate"): "renew_certificate",

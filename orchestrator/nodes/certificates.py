@@ -78,15 +78,15 @@ class NodeAuthority:
         self._lifetime = timedelta(seconds=lifetime_seconds)
         self.key_sha256: Final = key_digest(key.public_key())
 
-    def issue(self, key: PublicKey, node_id: uuid.UUID) -> IssuedCertificate:
-        """A client certificate for this node and key, from a minute ago (clocks differ) for the set lifetime."""
+    def issue(self, key: PublicKey, node_id: uuid.UUID, kind: str = "node") -> IssuedCertificate:
+        """A client certificate for this holder and key, from a minute ago (clocks differ) for the set lifetime."""
         now = datetime.now(UTC).replace(microsecond=0)
         not_before = now - timedelta(seconds=BACKDATE_SECONDS)
         not_after = min(now + self._lifetime, self._certificate.not_valid_after_utc)
-        identity = x509.UniformResourceIdentifier(node_uri(self._trust_domain, node_id))
+        identity = x509.UniformResourceIdentifier(holder_uri(self._trust_domain, node_id, kind))
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"node {node_id}")]))
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{kind} {node_id}")]))
             .issuer_name(self._certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
@@ -191,10 +191,15 @@ def key_digest(key: PublicKey) -> bytes:
 
 def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
     """The name of a node."""
-    return f"spiffe://{trust_domain}/node/{node_id}"
+    return holder_uri(trust_domain, node_id, "node")
 
 
-def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIdentity:
+def holder_uri(trust_domain: str, holder_id: uuid.UUID, kind: str) -> str:
+    """The name of a holder of a certificate; `kind` is `node`, or `site` for an agent of a site."""
+    return f"spiffe://{trust_domain}/{kind}/{holder_id}"
+
+
+def node_identity(peer: Mapping[str, Any] | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
     """The identity of the verified peer, from its certificate as `ssl.SSLObject.getpeercert()` returns it.
 
     The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked
@@ -204,16 +209,16 @@ def node_identity(peer: Mapping[str, Any] | None, trust_domain: str) -> NodeIden
     if not peer:
         raise Unauthenticated("a node authenticates with a client certificate")
     names = [name for kind, name in peer.get("subjectAltName", ()) if kind == "URI"]
-    prefix = f"spiffe://{trust_domain}/node/"
+    prefix = f"spiffe://{trust_domain}/{kind}/"
     if len(names) != 1 or not names[0].startswith(prefix):
-        raise Unauthenticated("the certificate names no node of this trust domain")
+        raise Unauthenticated(f"the certificate names no {kind} of this trust domain")
     try:
         node_id = uuid.UUID(names[0].removeprefix(prefix))
         serial = format(int(peer["serialNumber"], 16), "x")
     except (ValueError, KeyError) as error:
-        raise Unauthenticated("the certificate names no node of this trust domain") from error
-    if names[0] != node_uri(trust_domain, node_id):
-        raise Unauthenticated("the certificate names no node of this trust domain")
+        raise Unauthenticated(f"the certificate names no {kind} of this trust domain") from error
+    if names[0] != holder_uri(trust_domain, node_id, kind):
+        raise Unauthenticated(f"the certificate names no {kind} of this trust domain")
     return NodeIdentity(node_id, serial)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -29,11 +30,18 @@ LAST_ROUND = Gauge("berth_issuer_last_round_seconds", "When the last round ended
 
 log = structlog.get_logger("issuer")
 
+Decide = Callable[[Database, NodeAuthority], Awaitable[int]]
+"""Decides pending requests of one kind of holders and returns how many."""
+
 
 class Issuer:
     """Decides pending requests until it is stopped; a failed round is logged and repeated."""
 
-    def __init__(self, database: Database, authority: NodeAuthority, poll_seconds: float) -> None:
+    def __init__(
+        self, database: Database, authority: NodeAuthority, poll_seconds: float, others: Sequence[Decide] = ()
+    ) -> None:
+        """`others` decide requests of holders that are no nodes, after those of nodes in each round."""
+        self._decide = (issue_pending, *others)
         self._database = database
         self._authority = authority
         self._poll_seconds = poll_seconds
@@ -61,7 +69,7 @@ class Issuer:
         """Decide requests as they are recorded."""
         while not self._stop.is_set():
             try:
-                decided = await issue_pending(self._database, self._authority)
+                decided = sum([await decide(self._database, self._authority) for decide in self._decide])
                 self._note_round(decided)
                 pause = 0.0 if decided else self._poll_seconds
             except Problem as problem:

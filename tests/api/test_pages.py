@@ -70,6 +70,8 @@ with quarantine as (
 ), repair as (
     insert into hardware_repairs (serial, kind, reason, opened_by, closed_at, closed_by, result)
     values ('PAGES', 'gpu', 'r', 'admin:a', clock_timestamp(), 'admin:a', 'r')
+), site as (
+    insert into sites (name, recovery_key) values ('pages-' || left(gen_random_uuid()::text, 8), decode(repeat('00', 32), 'hex'))
 )
 insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())

@@ -41,6 +41,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.maintenance",
         "node_agent.wire.networks",
         "node_agent.wire.processors",
+        "node_agent.wire.sites",
         "node_agent.wire.topology",
     ),
     "berth": ("berth.client", "berth.process"),

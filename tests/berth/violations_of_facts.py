@@ -16,6 +16,14 @@ _GPU_RESET = (
     "insert into node_gpu_resets (node_id, slots, gpus, requested_by, waits_for, waits_since, waits_until)"
     " select (select node_id from slots limit 1), array[0]::smallint[], array['p'], 'admin:a', 'node', clock_timestamp(), "
 )
+_BMC_TASK = (
+    "with site as (insert into sites (name, recovery_key) values ('s', decode(repeat('00', 32), 'hex')) returning id),"
+    " made as (insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, generation, changed_by)"
+    " select (select node_id from slots limit 1), id, 'https://b', decode(repeat('00', 32), 'hex'), 'u', 1, 'admin:a' from site"
+    " returning node_id, site_id)"
+    " insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until)"
+    " select node_id, site_id, 'look', 'admin:a', 'lease', clock_timestamp(), "
+)
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
 DEGRADED = (
     "update allocations set health = 'degraded', health_cause = 'guest_down', health_since = clock_timestamp(),"
@@ -59,6 +67,11 @@ FACTS = [
         _GPU_RESET + "clock_timestamp() - interval '1 day'",
     ),
     planted("a GPU reset without a deadline", "P9", "(open) waits since", _GPU_RESET + "'infinity'"),
+    planted("a task about a BMC without a deadline", "P9", "(look) waits since", _BMC_TASK + "'infinity' from made"),
+    planted(
+        "a task about a BMC that no sweeper ended", "P9", "is look and waits for lease",
+        _BMC_TASK + "clock_timestamp() - interval '1 day' from made",
+    ),
     planted(
         "an approval that waits for nothing", "P9", "is pending and waits for nothing",
         _FREE + _APPROVAL + "null, clock_timestamp(), clock_timestamp() + interval '1 day')",

@@ -24,7 +24,7 @@ USE_A_SERVER_DIRECTLY = {
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
     "backup run", "backup stream", "backup list", "backup verify", "backup keys", "backup open-keys",
-    "backup new-recovery-key",
+    "backup new-recovery-key", "site new-recovery-key",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"
 WINDOW = ["--starts-at", "2030-03-01T12:00:00Z", "--ends-at", "2030-03-01T14:00:00Z"]
@@ -97,6 +97,19 @@ REMOTE: dict[str, list[str]] = {
     "node burn-ins": ["n"],
     "node gpu-reset": ["n", "0"],
     "node gpu-resets": ["n"],
+    "node bmc list": [],
+    "node bmc show": ["n"],
+    "node bmc set": ["n", "--site", "s", "--url", "https://b", "--certificate-sha256", "0" * 64, "--username", "u"],
+    "node bmc remove": ["n"],
+    "node bmc look": ["n"],
+    "node bmc rotate": ["n"],
+    "node bmc reseal": ["n"],
+    "site create": ["s", "--recovery-key", "0" * 64],
+    "site list": [],
+    "site show": ["s"],
+    "site remove": ["s"],
+    "site enrol-agent": ["s", "a"],
+    "site revoke-agent": ["s", "a", "--reason", "r"],
     "alloc report-fault": [ID, "--symptom", "slow", "--evidence", "/dev/null"],
     "alloc faults": [],
     "alloc fault": [ID],

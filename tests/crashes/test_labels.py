@@ -37,6 +37,8 @@ UNLABELLED = {
     "sequence_events",
     # A lost challenge is asked for again, and replaces the one before.
     "challenge_enrolment", "challenge_renewal",
+    # An agent of a site repeats each with the same key, and the issuer its rounds.
+    "enrol_agent", "renew_agent_certificate", "issue_to_agent", "lease_bmc_tasks",
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from tests.schema import (
     checks_of_platform,
 )
 from tests.schema.catalog import check_constraints
+from tests.schema.metal import checks_of_sites
 from tests.support.rows import insert
 
 CHECKS = {
@@ -35,6 +36,7 @@ CHECKS = {
     **checks_of_gpu_resets.CHECKS,
     **checks_of_catalogue.GUEST_SIZES,
     **checks_of_networks.CHECKS,
+    **checks_of_sites.CHECKS,
 }
 
 

@@ -143,6 +143,26 @@ FIRST: dict[str, Row] = {
         "id": number(20), "node_id": NODE, "slots": [0], "gpus": ["0000:0f:00.0"], "requested_by": "admin:a",
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
+    "sites": {"id": number(70), "name": "site-1", "recovery_key": HASH},
+    "site_agents": {"id": number(71), "site_id": number(70), "name": "a"},
+    "site_agent_tokens": {
+        "id": number(72), "agent_id": number(71), "token_hash": HASH, "created_by": TENANT, "expires_at": LATER,
+    },
+    "site_agent_certificates": {
+        "serial": "01", "agent_id": number(71), "agent_epoch": 1, "key_sha256": HASH, "not_before": NOW, "not_after": LATER,
+    },
+    "site_agent_certificate_requests": {
+        "id": number(73), "agent_id": number(71), "agent_epoch": 1, "predecessor": "01", "key_sha256": HASH, "csr_pem": "csr",
+    },
+    "node_bmcs": {
+        "node_id": NODE, "site_id": number(70), "url": "https://bmc", "certificate_sha256": HASH, "username": "root",
+        "generation": 1, "changed_by": "admin:a",
+    },
+    "bmc_credentials": {"node_id": NODE, "generation": 1, "recipient": number(70), "sealed": "x"},
+    "bmc_tasks": {
+        "id": number(74), "node_id": NODE, "site_id": number(70), "kind": "look", "requested_by": "admin:a",
+        "waits_for": "lease", "waits_since": NOW, "waits_until": LATER,
+    },
     "node_tpms": {"node_id": NODE},
     "pool_attestations": {"pool_id": 1, "policy": "required"},
     "certificate_requests": {
@@ -222,6 +242,14 @@ SECOND: dict[str, Row] = {
     "console_sessions": {"id": OTHER, "allocation_id": OTHER},
     "node_drains": {"node_id": OTHER},
     "node_gpu_resets": {"id": OTHER, "node_id": OTHER},
+    "sites": {"id": OTHER, "name": "site-2"},
+    "site_agents": {"id": OTHER, "site_id": OTHER, "name": "b"},
+    "site_agent_tokens": {"id": OTHER, "token_hash": OTHER_HASH},
+    "site_agent_certificates": {"serial": "02"},
+    "site_agent_certificate_requests": {"id": OTHER, "agent_id": OTHER, "agent_epoch": 2, "predecessor": "02"},
+    "node_bmcs": {"node_id": OTHER},
+    "bmc_credentials": {"node_id": OTHER, "generation": 2, "recipient": OTHER},
+    "bmc_tasks": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "pool_attestations": {"pool_id": 2},
     "dead_letters": {"id": OTHER, "consumer": "another", "version": 2},

@@ -22,7 +22,7 @@ CRASH_POINTS = {
     "orchestrator": ("orchestrator.crash_points",),
     "worker": ("orchestrator.crash_points",),
     "outbox_relay": ("outbox_relay.crash_points",),
-    "node_agent": ("node_agent.crash_points",),
+    "node_agent": ("node_agent.crash_points", "node_agent.site.crash_points"),
     "berth.cli": ("berth.cli.deployment.archive.crash_points", "berth.cli.deployment.backup.crash_points"),
 }
 

@@ -195,6 +195,8 @@ WITHOUT = {
     "burn_ins": "tests/nodes/burn_ins; an operator requests each",
     "drains": "tests/nodes/states/test_drains.py; an operator orders each",
     "gpu_resets": "tests/nodes/gpu_resets; an operator requests each",
+    "bmc_tasks": "tests/sites; an operator requests each",
+    "sites": "sets gauges",
     "maintenance_tasks": "tests/nodes/maintenance_tasks; one for each node of a window",
     "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",
 }

@@ -12,6 +12,7 @@ from orchestrator.operations.execution import Context
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.settings import Settings
+from worker.sites.sweeping import measure_sites, sweep_bmc_tasks
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
@@ -194,6 +195,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             partial(sweep_gpu_resets, context, settings.probe_history_max, batch),
             "resets of GPUs that were requested or whose task has ended",
         ),
+        Sweeper(
+            "bmc_tasks",
+            every,
+            partial(sweep_bmc_tasks, context, batch),
+            "tasks about BMCs that can be signed, or that no agent reported in time",
+        ),
     ]
 
 
@@ -237,5 +244,6 @@ def _measuring_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
     """Sweepers that only set gauges."""
     return [
         Sweeper("metering_lag", settings.sweep_seconds, partial(measure_metering_lag, context), "nothing; sets gauges"),
+        Sweeper("sites", settings.census_seconds, partial(measure_sites, context), "nothing; sets gauges"),
         Sweeper("census", settings.census_seconds, partial(set_census_gauges, context), "nothing; sets gauges"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.calls import consoles, faults, hardware, pieces, pools
+from berth.client.calls import consoles, faults, hardware, pieces, pools, sites
 from berth.client.requests.sync_methods import each, now
 
 
@@ -47,3 +47,18 @@ class HardwareMethods:
     get_repair = now(pieces.get_repair)
     open_repair = now(pieces.open_repair)
     close_repair = now(pieces.close_repair)
+    create_site = now(sites.create_site)
+    list_sites = now(sites.list_sites)
+    iterate_sites = each(sites.list_sites)
+    get_site = now(sites.get_site)
+    delete_site = now(sites.delete_site)
+    invite_site_agent = now(sites.invite_site_agent)
+    revoke_site_agent = now(sites.revoke_site_agent)
+    list_bmcs = now(sites.list_bmcs)
+    iterate_bmcs = each(sites.list_bmcs)
+    get_bmc = now(sites.get_bmc)
+    put_bmc = now(sites.put_bmc)
+    delete_bmc = now(sites.delete_bmc)
+    describe_bmc = now(sites.describe_bmc)
+    rotate_bmc_password = now(sites.rotate_bmc_password)
+    reseal_bmc_password = now(sites.reseal_bmc_password)

@@ -13,6 +13,7 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.attestation.evidence import Evidence
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store.attestation import NodeTpm
+from orchestrator.nodes.store.holders import Holder
 
 _INSERT = """
 insert into certificate_requests (node_id, node_epoch, predecessor, key_sha256, csr_pem, request_id,
@@ -109,22 +110,24 @@ async def record_request(
 
 
 async def request_of_link(
-    tx: Transaction, node_id: UUID, epoch: int, predecessor: str | None
+    tx: Transaction, node_id: UUID, epoch: int, predecessor: str | None, holder: Holder = Holder.NODE
 ) -> RecordedRequest | None:
     """The request for the successor of `predecessor`, or for the first certificate of the epoch; None without one."""
-    row = (await tx.execute(_OF_LINK, {"node_id": node_id, "epoch": epoch, "predecessor": predecessor})).first()
+    row = (
+        await tx.execute(holder.sql(_OF_LINK), {"node_id": node_id, "epoch": epoch, "predecessor": predecessor})
+    ).first()
     return None if row is None else RecordedRequest(row.id, row.key_sha256)
 
 
-async def read_decision(reading: Reading, request: UUID) -> Decision:
+async def read_decision(reading: Reading, request: UUID, holder: Holder = Holder.NODE) -> Decision:
     """What the issuer has decided so far about a request that exists."""
-    row = (await reading.execute(_DECISION, {"id": request})).one()
+    row = (await reading.execute(holder.sql(_DECISION), {"id": request})).one()
     return Decision(row.pem, row.refusal, row.is_conflicted, row.server_time)
 
 
-async def pending_requests(reading: Reading, most: int) -> list[tuple[UUID, UUID]]:
+async def pending_requests(reading: Reading, most: int, holder: Holder = Holder.NODE) -> list[tuple[UUID, UUID]]:
     """The oldest requests that no issuer has decided: each with its node."""
-    return [(row.id, row.node_id) for row in (await reading.execute(_PENDING, {"most": most})).all()]
+    return [tuple(row) for row in (await reading.execute(holder.sql(_PENDING), {"most": most})).all()]
 
 
 async def read_request_to_sign(tx: Transaction, request: UUID) -> RequestToSign | None:
@@ -140,14 +143,13 @@ async def read_request_to_sign(tx: Transaction, request: UUID) -> RequestToSign 
     )  # fmt: skip
 
 
-async def set_issued(tx: Transaction, request: UUID, serial: str) -> None:
+async def set_issued(tx: Transaction, request: UUID, serial: str, holder: Holder = Holder.NODE) -> None:
     """The request is answered by this certificate."""
-    await tx.execute(
-        "update certificate_requests set serial = :serial where id = :id", {"id": request, "serial": serial}
-    )
+    statement = "update certificate_requests set serial = :serial where id = :id"
+    await tx.execute(holder.sql(statement), {"id": request, "serial": serial})
 
 
-async def set_refused(tx: Transaction, request: UUID, refusal: str) -> None:
+async def set_refused(tx: Transaction, request: UUID, refusal: str, holder: Holder = Holder.NODE) -> None:
     """The request gets no certificate."""
     statement = "update certificate_requests set refusal = :refusal where id = :id"
-    await tx.execute(statement, {"id": request, "refusal": refusal})
+    await tx.execute(holder.sql(statement), {"id": request, "refusal": refusal})

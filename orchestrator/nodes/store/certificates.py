@@ -11,6 +11,7 @@ from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.certificates import IssuedCertificate
+from orchestrator.nodes.store.holders import Holder
 from orchestrator.problems import IdentityConflict, Unauthenticated
 
 VALID_PER_NODE_MAX = 8
@@ -84,12 +85,12 @@ where node_id = :node_id and requested_at < clock_timestamp() - cast(:kept as in
 """
 
 
-async def require_standing(reading: Reading, node_id: UUID, serial: str) -> Standing:
-    """The node behind a verified certificate, looked at now.
+async def require_standing(reading: Reading, node_id: UUID, serial: str, holder: Holder = Holder.NODE) -> Standing:
+    """The node, or other holder, behind a verified certificate, looked at now.
 
     Raises `Unauthenticated` if either no longer counts, `IdentityConflict` while the node is suspended for one.
     """
-    row = (await reading.execute(_FIND, {"node_id": node_id, "serial": serial})).first()
+    row = (await reading.execute(holder.sql(_FIND), {"node_id": node_id, "serial": serial})).first()
     if row is None:
         raise Unauthenticated("this certificate is revoked, superseded or not ours; enrol again")
     if row.identity_conflict_at is not None:
@@ -97,20 +98,21 @@ async def require_standing(reading: Reading, node_id: UUID, serial: str) -> Stan
     return Standing(row.id, row.state, row.epoch)
 
 
-async def read_link(tx: Transaction, serial: str) -> Link:
+async def read_link(tx: Transaction, serial: str, holder: Holder = Holder.NODE) -> Link:
     """The place of a certificate that exists, under its node's lock."""
-    row = (await tx.execute(_LINK, {"serial": serial})).one()
+    row = (await tx.execute(holder.sql(_LINK), {"serial": serial})).one()
     return Link(row.key_sha256, row.pem, row.successor_key_sha256, row.successor_pem, row.valid)
 
 
 async def record_certificate(
-    tx: Transaction, node_id: UUID, epoch: int, issued: IssuedCertificate, *, predecessor: str | None
-) -> None:
+    tx: Transaction, node_id: UUID, epoch: int, issued: IssuedCertificate, *, predecessor: str | None,
+    holder: Holder = Holder.NODE,
+) -> None:  # fmt: skip
     """The certificate counts from the commit on; those that ended long ago are forgotten."""
-    await tx.execute(_FORGET, {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
-    await tx.execute(_FORGET_REQUESTS, {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
+    await tx.execute(holder.sql(_FORGET), {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
+    await tx.execute(holder.sql(_FORGET_REQUESTS), {"node_id": node_id, "kept": KEPT_AFTER_EXPIRY})
     await tx.execute(
-        _INSERT,
+        holder.sql(_INSERT),
         {
             "serial": issued.serial, "node_id": node_id, "epoch": epoch, "key_sha256": issued.key_sha256,
             "not_before": issued.not_before, "not_after": issued.not_after, "predecessor": predecessor, "pem": issued.pem,
@@ -125,10 +127,10 @@ async def suspend_for_identity_conflict(tx: Transaction, node_id: UUID) -> str:
     return name
 
 
-async def revoke_certificates(tx: Transaction, node_id: UUID, reason: str) -> int:
+async def revoke_certificates(tx: Transaction, node_id: UUID, reason: str, holder: Holder = Holder.NODE) -> int:
     """Every certificate of the node is refused from the commit on, and so is each request that the issuer has not signed.
 
     Answers how many certificates were live.
     """
-    await tx.execute(_WITHDRAW, {"node_id": node_id, "reason": reason})
-    return (await tx.execute(_REVOKE, {"node_id": node_id, "reason": reason})).rowcount
+    await tx.execute(holder.sql(_WITHDRAW), {"node_id": node_id, "reason": reason})
+    return (await tx.execute(holder.sql(_REVOKE), {"node_id": node_id, "reason": reason})).rowcount

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.store.holders import Holder
 
 NOT_VALID = "this enrolment token is not valid here; ask an operator for a new one"
 _INSERT = """
@@ -29,6 +30,10 @@ where t.token_hash = :token_hash and n.id = t.node_id and n.id = :node_id and n.
        or t.hardware_id is null and (n.hardware_id is null or n.hardware_id = :hardware_id))
 returning t.id
 """
+_LOCK = """
+select id from nodes where id = (select node_id from enrolment_tokens where token_hash = :token_hash) for no key update
+"""
+_KNOWN = "select exists (select from enrolment_tokens where token_hash = %(token_hash)s)"
 _STATE = """
 select case when t.used_at is null then 'unused' else 'used' end
 from enrolment_tokens t join nodes n on n.id = t.node_id
@@ -69,30 +74,24 @@ async def insert_token(
     hardware_id: str | None,
     created_by: UUID,
     valid_seconds: float,
+    holder: Holder = Holder.NODE,
 ) -> datetime:
     """A token of a node that the caller has locked; answers when it ends. Tokens that ended long ago are forgotten."""
-    await tx.execute(_FORGET, {"node_id": node_id})
+    await tx.execute(holder.sql(_FORGET), {"node_id": node_id})
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "created_by": created_by}
-    ends: datetime = (await tx.execute(_INSERT, {**values, "valid_seconds": valid_seconds})).scalar_one()
+    ends: datetime = (await tx.execute(holder.sql(_INSERT), {**values, "valid_seconds": valid_seconds})).scalar_one()
     return ends
 
 
-async def lock_node_of_token(tx: Transaction, token_hash: bytes) -> UUID | None:
+async def lock_node_of_token(tx: Transaction, token_hash: bytes, holder: Holder = Holder.NODE) -> UUID | None:
     """The node that a token is for, locked; None for an unknown token. Whether it still counts is asked after this."""
-    row = (
-        await tx.execute(
-            """select id from nodes where id = (select node_id from enrolment_tokens where token_hash = :token_hash)
-            for no key update""",
-            {"token_hash": token_hash},
-        )
-    ).first()
+    row = (await tx.execute(holder.sql(_LOCK), {"token_hash": token_hash})).first()
     return None if row is None else row.id
 
 
-async def is_token_known(call: FunctionCall, token_hash: bytes) -> bool:
+async def is_token_known(call: FunctionCall, token_hash: bytes, holder: Holder = Holder.NODE) -> bool:
     """Whether there is a token with this SHA-256, used or over as it may be."""
-    statement = "select exists (select from enrolment_tokens where token_hash = %(token_hash)s)"
-    return bool(await call.value(statement, {"token_hash": token_hash}))
+    return bool(await call.value(holder.sql(_KNOWN), {"token_hash": token_hash}))
 
 
 async def token_state(tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str) -> str | None:
@@ -102,22 +101,27 @@ async def token_state(tx: Transaction, node_id: UUID, token_hash: bytes, hardwar
     return state
 
 
-async def consume_token(tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str) -> bool:
+async def consume_token(
+    tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, holder: Holder = Holder.NODE
+) -> bool:
     """Use the token up, under the node's lock. False if it is used, over, or bound to other hardware."""
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id}
-    return (await tx.execute(_CONSUME, values)).first() is not None
+    return (await tx.execute(holder.sql(_CONSUME), values)).first() is not None
 
 
 async def recorded_before(
-    tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes
-) -> Recorded | None:
+    tx: Transaction, node_id: UUID, token_hash: bytes, hardware_id: str, key_sha256: bytes,
+    holder: Holder = Holder.NODE,
+) -> Recorded | None:  # fmt: skip
     """What was recorded if the node's epoch began with this token and this key, and both still count; under its lock."""
     values = {"node_id": node_id, "token_hash": token_hash, "hardware_id": hardware_id, "key_sha256": key_sha256}
-    row = (await tx.execute(_RECORDED, values)).first()
+    row = (await tx.execute(holder.sql(_RECORDED), values)).first()
     return None if row is None else Recorded(row.epoch, row.id)
 
 
-async def enrol_node(tx: Transaction, node_id: UUID, hardware_id: str) -> tuple[str, int, str]:
+async def enrol_node(
+    tx: Transaction, node_id: UUID, hardware_id: str, holder: Holder = Holder.NODE
+) -> tuple[str, int, str]:
     """The node begins its next epoch on this hardware; answers name, epoch and state."""
-    row = (await tx.execute(_ENROL, {"node_id": node_id, "hardware_id": hardware_id})).one()
+    row = (await tx.execute(holder.sql(_ENROL), {"node_id": node_id, "hardware_id": hardware_id})).one()
     return row.name, row.epoch, row.state

@@ -85,7 +85,9 @@ def test_every_write_of_the_document_takes_a_key() -> None:
         if method in ("post", "put", "patch", "delete")
         and not any(p["name"].lower() == "idempotency-key" for p in operation.get("parameters", ()))
     ]
-    of_nodes = ["post /api/v1/nodes/enroll", "post /api/v1/nodes/enroll/challenge"]
+    of_nodes = [
+        "post /api/v1/nodes/enroll", "post /api/v1/nodes/enroll/challenge", "post /api/v1/sites/enroll",
+    ]  # fmt: skip
     assert without == of_nodes, "a node's one-time token is its key"
 
 

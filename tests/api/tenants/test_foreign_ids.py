@@ -68,6 +68,8 @@ PLAIN = frozenset(
         "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
         "task", "plugin", "timeout_seconds",
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
+        "site", "site_id", "agent_id", "recovery_key", "certificate_sha256", "username", "system_id", "password", "generation",
+        "copies", "recipient", "text",
         "offset", "bytes_max", "statement", "format", "firmware", "login_user", "cloud_init", "readiness", "readiness_port",
         "disk_bytes_min", "size_bytes", "gpu_driver_version", "fabric_manager_version",
     }
@@ -78,6 +80,9 @@ SHARED_PATH_VALUES = {
     "consumer": "never-a-consumer",
     "slot_index": "0",
     "pool_id": "2147483647",
+    "site": "never-a-site",
+    "site_id": "00000000-0000-7000-8000-000000000001",
+    "agent_id": "00000000-0000-7000-8000-000000000001",
 }
 NOT_SECRET = frozenset({"node_id", "number"})
 """Kinds whose ids an answer to another tenant may contain."""
@@ -85,6 +90,7 @@ NOT_CALLED = {
     "GET /v1/subscribe": "endless; test_filtered_streams.py",
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
     "POST /api/v1/nodes/enroll/challenge": "the same",
+    "POST /api/v1/sites/enroll": "the same, of agents of sites",
     "GET /api/v1/me": "the caller itself, whichever id is sent; test_browsers_and_heads.py",
     "GET /asyncapi.json": "open",
     "GET /ok": "open",

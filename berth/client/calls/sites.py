@@ -1,0 +1,95 @@
+"""Sites, their agents and BMCs, one function per path (docs/reference/http-api.md). All raise `Forbidden` for tenant keys."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from berth.client.calls.call import Call, read, read_page, remove, write
+from berth.client.hardware.sites import Bmc, SealedBmcPassword, Site, SiteAgent, SiteAgentToken
+from berth.client.models import Page
+
+SITES = "/api/v1/admin/sites"
+NODES = "/api/v1/admin/nodes"
+
+
+def create_site(*, name: str, recovery_key: str, idempotency_key: str | None = None) -> Call[Site]:
+    """Create a site; `recovery_key`: X25519 public key, hex. Raises `AlreadyExists`."""
+    return write("POST", SITES, Site, {"name": name, "recovery_key": recovery_key}, idempotency_key)
+
+
+def list_sites(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Site]]:
+    """The sites, with their agents."""
+    return read_page(SITES, Site, limit=limit, cursor=cursor)
+
+
+def get_site(site: UUID | str) -> Call[Site]:
+    """One site by id or name. Raises `NotFound`."""
+    return read(f"{SITES}/{site}", Site)
+
+
+def delete_site(site_id: UUID, *, idempotency_key: str | None = None) -> Call[None]:
+    """Remove a site. Raises `NotFound`, `SiteInUse`."""
+    return remove(f"{SITES}/{site_id}", idempotency_key)
+
+
+def invite_site_agent(
+    site_id: UUID, *, name: str, hardware_id: str | None = None, valid_seconds: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[SiteAgentToken]:  # fmt: skip
+    """A one-time token for an agent of the site, which is made if it is new. Raises `NotFound`, `InvalidState`."""
+    body = {"name": name, "hardware_id": hardware_id, "valid_seconds": valid_seconds}
+    return write("POST", f"{SITES}/{site_id}/agents", SiteAgentToken, body, idempotency_key)
+
+
+def revoke_site_agent(
+    site_id: UUID, agent_id: UUID, *, reason: str, idempotency_key: str | None = None
+) -> Call[SiteAgent]:
+    """Revoke an agent; rotate the passwords that it knows after this. Raises `NotFound`."""
+    path = f"{SITES}/{site_id}/agents/{agent_id}/revoke"
+    return write("POST", path, SiteAgent, {"reason": reason}, idempotency_key)
+
+
+def list_bmcs(*, site_id: UUID | None = None, limit: int | None = None, cursor: str | None = None) -> Call[Page[Bmc]]:
+    """BMCs, by node; of this site if it is given."""
+    wanted = None if site_id is None else str(site_id)
+    return read_page("/api/v1/admin/bmcs", Bmc, site_id=wanted, limit=limit, cursor=cursor)
+
+
+def get_bmc(node_id: UUID) -> Call[Bmc]:
+    """The BMC of a node. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/bmc", Bmc)
+
+
+def put_bmc(
+    node_id: UUID, *, site_id: UUID, url: str, certificate_sha256: str, username: str, system_id: str | None = None,
+    password: SealedBmcPassword | None = None, idempotency_key: str | None = None,
+) -> Call[Bmc]:  # fmt: skip
+    """Register or change the BMC of a node; without a password the present one stays.
+
+    Raises `NotFound`, `Invalid`, `SealingOutdated`, and `InvalidState` for a retired node or while a task of the BMC is open.
+    """
+    body = {
+        "site_id": str(site_id), "url": url, "certificate_sha256": certificate_sha256, "username": username,
+        "system_id": system_id, "password": None if password is None else password.document(),
+    }  # fmt: skip
+    return write("PUT", f"{NODES}/{node_id}/bmc", Bmc, body, idempotency_key)
+
+
+def delete_bmc(node_id: UUID, *, idempotency_key: str | None = None) -> Call[None]:
+    """Forget the BMC of a node. Raises `NotFound`, `InvalidState` while a task of it is open."""
+    return remove(f"{NODES}/{node_id}/bmc", idempotency_key)
+
+
+def describe_bmc(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Bmc]:
+    """Have the site's agent describe the machine. Raises `NotFound`, `InvalidState` while another task is open."""
+    return write("POST", f"{NODES}/{node_id}/bmc/look", Bmc, {}, idempotency_key)
+
+
+def rotate_bmc_password(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Bmc]:
+    """Have the site's agent give the BMC a new password. Raises `NotFound`, `InvalidState` while another task is open."""
+    return write("POST", f"{NODES}/{node_id}/bmc/rotate", Bmc, {}, idempotency_key)
+
+
+def reseal_bmc_password(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Bmc]:
+    """Have the site's agent seal the password to agents that enrolled later. Raises `NotFound`, `InvalidState`."""
+    return write("POST", f"{NODES}/{node_id}/bmc/reseal", Bmc, {}, idempotency_key)

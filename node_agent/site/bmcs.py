@@ -1,0 +1,44 @@
+"""How the agent of a site reaches a BMC: the Redfish client, whose every request is sent only while the lease is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+
+from node_agent.redfish.client import RedfishBmc
+from node_agent.redfish.contract import Bmc, BmcAccess, Deadlines
+from node_agent.redfish.tls import pinned_context
+
+Guard = Callable[[], None]
+"""Raises `LeaseEnded` if nothing may be sent any more."""
+Connect = Callable[[BmcAccess, Guard], Bmc]
+"""Makes a client for one task. It connects with its first call, and is closed after the task."""
+
+DEADLINES = Deadlines(settle_seconds=300)
+
+
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """Evaluates the guard right before each request: a process that stood still sends nothing after its lease."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, guard: Guard) -> None:
+        self._transport = transport
+        self._guard = guard
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request, or raise what the guard raises."""
+        self._guard()
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+def connect_redfish(access: BmcAccess, guard: Guard) -> Bmc:
+    """The Redfish client of one BMC. Raises ValueNotAllowed for a URL or fingerprint of another form."""
+    limits = httpx.Limits(max_connections=4, max_keepalive_connections=1, keepalive_expiry=2)
+    transport = httpx.AsyncHTTPTransport(
+        verify=pinned_context(access.certificate_sha256), trust_env=False, limits=limits
+    )
+    return RedfishBmc(access, DEADLINES, transport=GuardedTransport(transport, guard))

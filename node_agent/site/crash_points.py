@@ -1,0 +1,20 @@
+"""Crash points of the agent of a site; docs/reference/metal/sites.md describes each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from berth.process.crash_points import reach as pass_point
+
+__all__ = ["CrashPoint", "pass_point"]
+
+
+class CrashPoint(StrEnum):
+    """Labels, in the order in which a task passes them."""
+
+    TASK_AFTER_ACCEPTED = "bmc_task.after_accepted"
+    ROTATION_BEFORE_STORED = "rotation.before_stored"
+    ROTATION_AFTER_STORED = "rotation.after_stored"
+    ROTATION_AFTER_CHANGED = "rotation.after_changed"
+    REPORT_BEFORE_SENT = "bmc_report.before_sent"
+    REPORT_AFTER_ANSWER = "bmc_report.after_answer"

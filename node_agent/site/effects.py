@@ -1,0 +1,208 @@
+"""What a task of a site does at a BMC, and its report. Each effect can be repeated from its start by any agent of the site."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from berth.process.sealed_passwords import Purpose, SealBroken, new_password, seal_to_all, unseal
+from node_agent.clock import ServerClock
+from node_agent.protocol import TaskBody, TaskType
+from node_agent.redfish.contract import Bmc, BmcAccess, SystemDescription, Working
+from node_agent.redfish.problems import BmcProblem, CredentialsRefused, OutcomeUnknown
+from node_agent.site.bmcs import Connect
+from node_agent.site.crash_points import CrashPoint, pass_point
+from node_agent.site.descriptions import inventory_of
+from node_agent.site.lease import Lease, LeaseEnded
+from node_agent.wire.sites import (
+    BmcPassword,
+    BmcTaskFailure,
+    BmcTaskParameters,
+    BmcTaskReport,
+    StoredPassword,
+    StorePassword,
+)
+
+log = structlog.get_logger("node_agent.site.effects")
+
+Store = Callable[[UUID, StorePassword], Awaitable[StoredPassword]]
+"""Stores a sealed password in the control plane. Returns only with its answer."""
+DETAIL_LENGTH_MAX = 400
+
+
+class NotDone(Exception):
+    """The task fails for a reason of the agent; `code` is stable."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Order:
+    """A task under the lease of its fence."""
+
+    body: TaskBody
+    parameters: BmcTaskParameters
+    lease_fence: int
+
+
+class BmcEffects:
+    """Performs tasks with this agent's private key, which opens the passwords that were sealed to it."""
+
+    def __init__(
+        self, agent_id: UUID, key: X25519PrivateKey, connect: Connect, lease: Lease, clock: ServerClock, store: Store
+    ) -> None:
+        self._agent_id = agent_id
+        self._key = key
+        self._connect = connect
+        self._lease = lease
+        self._clock = clock
+        self._store = store
+
+    async def carry_out(self, order: Order) -> BmcTaskReport:
+        """Perform the task and return its report. Raises `LeaseEnded`: then there is no report, and another agent goes on."""
+        body = order.body
+        try:
+            async with asyncio.timeout((body.expires_at - self._clock.now()).total_seconds()):
+                if body.type is TaskType.METAL_LOOK:
+                    return await self._look(order)
+                if body.type is TaskType.METAL_RESEAL:
+                    return await self._reseal(order)
+                return await self._rotate(order)
+        except LeaseEnded:
+            raise
+        except OutcomeUnknown as unknown:
+            return self._report(order, "unknown", code=unknown.code, detail=unknown.detail)
+        except BmcProblem as problem:
+            return self._report(order, "failed", code=problem.code, detail=problem.detail)
+        except NotDone as failure:
+            return self._report(order, "failed", code=failure.code, detail=str(failure))
+        except TimeoutError:
+            outcome = "unknown" if body.type is TaskType.METAL_ROTATE_CREDENTIALS else "failed"
+            return self._report(
+                order, outcome, code="deadline_passed", detail="the task did not end before its deadline"
+            )
+        except Exception as error:
+            log.exception("bmc_task_defect", task_id=str(body.task_id))
+            return self._report(order, "unknown", code="agent_error", detail=type(error).__name__)
+
+    async def _look(self, order: Order) -> BmcTaskReport:
+        refused: CredentialsRefused | None = None
+        for password in order.parameters.passwords:
+            text = self._opened(order, password)
+            try:
+                found = await self._described(order, text)
+            except CredentialsRefused as error:
+                refused = error
+                continue
+            return self._report(
+                order, "completed", generation=password.generation, power_state=found.power_state.value, found=found
+            )
+        assert refused is not None, "a task names a password"
+        raise refused
+
+    async def _described(self, order: Order, password: str) -> SystemDescription:
+        bmc = self._reach(order, password)
+        try:
+            return await bmc.describe()
+        finally:
+            await _close(bmc)
+
+    async def _rotate(self, order: Order) -> BmcTaskReport:
+        current, *pending = order.parameters.passwords
+        old = self._opened(order, current)
+        if pending:
+            generation, new = pending[0].generation, self._opened(order, pending[0])
+        else:
+            generation, new = await self._stored_new(order, current.generation + 1)
+        pass_point(CrashPoint.ROTATION_AFTER_STORED)
+        bmc = self._reach(order, old)
+        try:
+            working = await bmc.rotate(new)
+        finally:
+            await _close(bmc)
+        pass_point(CrashPoint.ROTATION_AFTER_CHANGED)
+        if working is Working.NEW:
+            return self._report(order, "completed", generation=generation)
+        if working is Working.BOTH:
+            detail = "the BMC accepts the new password, and the old one too; reset the BMC and rotate again"
+            return self._report(order, "failed", generation=generation, code="old_password_accepted", detail=detail)
+        if working is Working.OLD:
+            detail = "the BMC accepts the old password only; the new one is kept and tried by the next rotation"
+            return self._report(order, "failed", code="password_not_changed", detail=detail)
+        raise CredentialsRefused("the BMC accepts neither the present password nor the new one")
+
+    async def _stored_new(self, order: Order, generation: int) -> tuple[int, str]:
+        """A new password that is stored before the BMC receives it: this agent's, or one that another agent stored first."""
+        pass_point(CrashPoint.ROTATION_BEFORE_STORED)
+        made = new_password()
+        stored = await self._kept(order, generation, made)
+        if stored.generation == generation and self._agent_id in stored.sealed:
+            return generation, self._opened(order, BmcPassword(generation=generation, sealed=stored.sealed))
+        raise _not_sealed(stored.generation)
+
+    async def _reseal(self, order: Order) -> BmcTaskReport:
+        for password in order.parameters.passwords:
+            await self._kept(order, password.generation, self._opened(order, password))
+        return self._report(order, "completed")
+
+    async def _kept(self, order: Order, generation: int, password: str) -> StoredPassword:
+        recipients = {one: bytes.fromhex(key) for one, key in order.parameters.recipients.items()}
+        sealed = seal_to_all(password, self._purpose(order, generation), recipients)
+        self._lease.require(order.lease_fence)
+        body = StorePassword(
+            fence=order.body.fence, lease_fence=order.lease_fence, generation=generation, sealed=sealed
+        )
+        stored = await self._store(order.body.task_id, body)
+        if not stored.stored:
+            raise LeaseEnded("the control plane says that the task or the lease no longer counts")
+        return stored
+
+    def _opened(self, order: Order, password: BmcPassword) -> str:
+        text = password.sealed.get(self._agent_id)
+        if text is None:
+            raise _not_sealed(password.generation)
+        try:
+            return unseal(text, self._purpose(order, password.generation), self._agent_id, self._key)
+        except SealBroken as broken:
+            raise NotDone("seal_broken", f"generation {password.generation}: {broken}") from broken
+
+    @staticmethod
+    def _purpose(order: Order, generation: int) -> Purpose:
+        return Purpose(order.parameters.site_id, order.body.node_id, generation)
+
+    def _reach(self, order: Order, password: str) -> Bmc:
+        named = order.parameters
+        access = BmcAccess(named.url, named.username, password, named.certificate_sha256, named.system_id)
+        return self._connect(access, lambda: self._lease.require(order.lease_fence))
+
+    @staticmethod
+    def _report(
+        order: Order, outcome: str, *, generation: int | None = None, power_state: str | None = None,
+        found: SystemDescription | None = None, code: str | None = None, detail: str = "",
+    ) -> BmcTaskReport:  # fmt: skip
+        failure = (
+            None if code is None else BmcTaskFailure(code=code, detail=detail.replace("\0", "")[:DETAIL_LENGTH_MAX])
+        )
+        return BmcTaskReport(
+            fence=order.body.fence, lease_fence=order.lease_fence, outcome=outcome, generation=generation,
+            power_state=power_state, inventory=None if found is None else inventory_of(found), failure=failure,
+        )  # fmt: skip
+
+
+def _not_sealed(generation: int) -> NotDone:
+    return NotDone("not_sealed", f"the password of generation {generation} is not sealed to this agent; reseal it")
+
+
+async def _close(bmc: Bmc) -> None:
+    """Close the client. After the lease nothing is sent, so the session ends by the BMC's own timeout."""
+    try:
+        await bmc.close()
+    except LeaseEnded:
+        log.info("bmc_session_left", why="the lease has ended")

@@ -1,0 +1,162 @@
+"""Runs the tasks of a site during one lease: from the server's response to the delivered report.
+
+Guarantees: a task is journaled before its effect; tasks of one machine run one after the other, those of different machines
+beside each other, at most `tasks_max`; nothing runs on after the lease, as its end cancels everything. A task whose report
+was not delivered is handed out again under the next lease, and performed again from its start: each effect allows that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from uuid import UUID
+
+import structlog
+
+from berth.process.backoff import Backoff
+from node_agent.admission import Refused, Untrusted
+from node_agent.clock import ServerClock
+from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
+from node_agent.journal import Journal
+from node_agent.journal_records import Accepted, Reported, Started
+from node_agent.protocol import HandedOutTask
+from node_agent.site.admission import AdmittedBmcTask, SiteTrust, admit
+from node_agent.site.crash_points import CrashPoint, pass_point
+from node_agent.site.effects import BmcEffects, Order
+from node_agent.site.lease import Lease, LeaseEnded
+from node_agent.site.metrics import SiteMetrics
+from node_agent.wire.sites import BmcTaskAnswer, BmcTaskFailure, BmcTaskReport, BmcTasks
+
+log = structlog.get_logger("node_agent.site.runner")
+
+RETRY_SECONDS_MAX = 5.0
+UNTRUSTED_PAUSE_SECONDS = 5.0
+
+
+class Runner:
+    """Serves one lease. `trust` may be replaced while it runs."""
+
+    def __init__(
+        self, trust: SiteTrust, run_id: UUID, lease: Lease, journal: Journal, clock: ServerClock, effects: BmcEffects,
+        connection: NodeConnection, metrics: SiteMetrics, *, tasks_max: int, wait_seconds: float,
+    ) -> None:  # fmt: skip
+        self.trust = trust
+        self.keys_wanted = asyncio.Event()
+        self._run_id = run_id
+        self._lease = lease
+        self._fence = lease.fence
+        self._journal = journal
+        self._clock = clock
+        self._effects = effects
+        self._connection = connection
+        self._metrics = metrics
+        self._tasks_max = tasks_max
+        self._wait_seconds = wait_seconds
+        self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._machines: dict[UUID, asyncio.Lock] = {}
+
+    async def serve(self) -> None:
+        """Take and run tasks until the server says that the lease has ended. Raises JournalUnwritable."""
+        for task in self._journal.state.live():
+            log.warning("bmc_task_left", task_id=str(task.task_id), began=task.started)
+            self._journal.append(Reported(task_id=task.task_id))
+        await self._journal.sync()
+        async with asyncio.TaskGroup() as group:
+            while await self._take(group):
+                pass
+            for running in self._running.values():
+                running.cancel()
+
+    async def _take(self, group: asyncio.TaskGroup) -> bool:
+        """Take tasks once; False if the lease has ended."""
+        if len(self._running) >= self._tasks_max:
+            await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+            return True
+        params = [
+            ("run_id", str(self._run_id)), ("lease_fence", str(self._fence)), ("timeout_seconds", str(self._wait_seconds)),
+            ("limit", str(self._tasks_max - len(self._running))), *(("known", str(task)) for task in self._running),
+        ]  # fmt: skip
+        asked_at = time.monotonic()
+        try:
+            answer = await self._connection.get("/site/v1/tasks/wait", params, BmcTasks, self._wait_seconds)
+        except (Unreachable, CredentialsRefused, RequestRefused) as error:
+            log.warning("request_failed", request="tasks", why=str(error))
+            await asyncio.sleep(1.0)
+            return True
+        if not answer.held:
+            return False
+        begun = [await self._begin(group, handed) for handed in answer.tasks]
+        if not any(begun) and time.monotonic() - asked_at < self._wait_seconds / 2:
+            await asyncio.sleep(UNTRUSTED_PAUSE_SECONDS if begun else 1.0)
+        return True
+
+    async def _begin(self, group: asyncio.TaskGroup, handed: HandedOutTask) -> bool:
+        match admit(handed, self.trust, self._journal.state, self._clock):
+            case Untrusted(reason):
+                self._metrics.rejected.labels(reason).inc()
+                log.error("envelope_rejected", task_id=str(handed.task_id), reason=reason)
+                if reason == "unknown_key":
+                    self.keys_wanted.set()
+                return False
+            case Refused(body, detail):
+                log.warning("task_refused", task_id=str(body.task_id), fence=body.fence, why=detail)
+                failure = BmcTaskFailure(code="task_refused", detail=detail[:400])
+                report = BmcTaskReport(fence=body.fence, lease_fence=self._fence, outcome="failed", failure=failure)
+                self._start(group, body.task_id, self._deliver(body.task_id, report))
+            case AdmittedBmcTask() as admitted:
+                self._journal.append(Accepted(envelope=handed.envelope))
+                await self._journal.sync()
+                pass_point(CrashPoint.TASK_AFTER_ACCEPTED)
+                self._start(group, handed.task_id, self._run(admitted))
+        return True
+
+    def _start(self, group: asyncio.TaskGroup, task_id: UUID, work: Coroutine[None, None, None]) -> None:
+        running = group.create_task(work)
+        self._running[task_id] = running
+        self._metrics.running.set(len(self._running))
+        running.add_done_callback(lambda _: self._ended(task_id))
+
+    def _ended(self, task_id: UUID) -> None:
+        self._running.pop(task_id, None)
+        self._metrics.running.set(len(self._running))
+
+    async def _run(self, admitted: AdmittedBmcTask) -> None:
+        body = admitted.body
+        async with self._machines.setdefault(body.node_id, asyncio.Lock()):
+            self._journal.append(Started(task_id=body.task_id))
+            await self._journal.sync()
+            try:
+                self._lease.require(self._fence)
+                report = await self._effects.carry_out(Order(body, admitted.parameters, self._fence))
+            except LeaseEnded as ended:
+                log.warning("bmc_task_left", task_id=str(body.task_id), why=str(ended))
+                return
+            code = report.failure.code if report.failure else None
+            self._metrics.tasks.labels(body.type, report.outcome).inc()
+            log.info(
+                "bmc_task_ended", task_id=str(body.task_id), type=body.type, node_id=str(body.node_id),
+                outcome=report.outcome, code=code,
+            )  # fmt: skip
+        await self._deliver(body.task_id, report)
+
+    async def _deliver(self, task_id: UUID, report: BmcTaskReport) -> None:
+        """Send the report until it is acknowledged. The end of the lease cancels it."""
+        backoff = Backoff(most_seconds=RETRY_SECONDS_MAX)
+        while True:
+            pass_point(CrashPoint.REPORT_BEFORE_SENT)
+            try:
+                answer = await self._connection.post(f"/site/v1/tasks/{task_id}/result", report, BmcTaskAnswer)
+            except (Unreachable, CredentialsRefused) as error:
+                log.warning("report_not_delivered", task_id=str(task_id), why=str(error))
+                await asyncio.sleep(backoff.next_seconds())
+                continue
+            except RequestRefused as refused:
+                log.error("report_refused", task_id=str(task_id), why=str(refused))
+                await asyncio.sleep(UNTRUSTED_PAUSE_SECONDS)  # it may be handed out again at once
+            else:
+                log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)
+            pass_point(CrashPoint.REPORT_AFTER_ANSWER)
+            self._journal.append(Reported(task_id=task_id))
+            await self._journal.sync()
+            return

@@ -1,0 +1,184 @@
+"""What an agent of a site and the control plane send each other, besides enrolment and renewal, which are as a node's.
+
+The control plane stores sealed passwords and cannot open one; `berth/process/sealed_passwords.py` has their format.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+from uuid import UUID
+
+from pydantic import FailFast, Field
+
+from node_agent.protocol import HandedOutTask
+from node_agent.wire.fields import STORABLE, FromServer, Truth, Whole, Wire
+
+SEALED_LENGTH_MAX: Final = 1024
+RECIPIENTS_MAX: Final = 9
+"""Agents of a site, and its recovery key."""
+KNOWN_BMC_TASKS_MAX: Final = 64
+WAIT_SECONDS_MAX: Final = 60
+PARTS_MAX: Final = 128
+REPORT_BYTES_MAX: Final = 64 * 1024
+
+Sealed = Annotated[str, Field(min_length=1, max_length=SEALED_LENGTH_MAX, pattern=r"^[A-Za-z0-9._:-]+$")]
+SealedTo = Annotated[dict[UUID, Sealed], Field(min_length=1, max_length=RECIPIENTS_MAX)]
+PublicKeyText = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+ServerFacts = Literal["superseded", "already_applied", "lease_lost"]
+
+
+class BmcTaskKind(StrEnum):
+    """What an operator requests of a BMC; its task is `metal.look`, `metal.rotate_credentials` or `metal.reseal`."""
+
+    LOOK = "look"
+    ROTATE = "rotate"
+    RESEAL = "reseal"
+
+
+class BmcPassword(Wire):
+    """One generation of the password of a BMC, sealed to each recipient."""
+
+    generation: Whole
+    sealed: SealedTo
+
+
+class BmcTaskParameters(Wire):
+    """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones."""
+
+    site_id: UUID
+    url: str
+    certificate_sha256: PublicKeyText
+    username: str
+    system_id: str | None = None
+    passwords: Annotated[list[BmcPassword], Field(min_length=1, max_length=2)]
+    recipients: Annotated[dict[UUID, PublicKeyText], Field(max_length=RECIPIENTS_MAX)] = Field(default_factory=dict)
+
+
+class LeaseRequest(Wire):
+    """Body of `POST /site/v1/lease`: take or keep the lease of the site, or give it up. `run_id` names the process."""
+
+    run_id: UUID
+    agent_version: Annotated[str, Field(max_length=64, pattern=STORABLE)]
+    sealing_key: PublicKeyText
+    key_set_serial: Whole | None = None
+    release: Truth = False
+
+
+class LeaseAnswer(FromServer):
+    """Whether the caller holds the lease, for `seconds` from when it asked, and under which fence; and the newest key set."""
+
+    site_id: UUID
+    held: bool
+    fence: Whole
+    seconds: float
+    server_time: datetime
+    key_set_serial: Whole | None = None
+
+
+class BmcTasks(FromServer):
+    """Answer of `GET /site/v1/tasks/wait`. `held` is False if the caller does not hold the lease that it named."""
+
+    held: bool
+    tasks: list[HandedOutTask]
+    server_time: datetime
+
+
+class StorePassword(Wire):
+    """Body of `POST /site/v1/tasks/{id}/password`: a password before the BMC receives it, or more copies of one."""
+
+    fence: Whole
+    lease_fence: Whole
+    generation: Whole
+    sealed: SealedTo
+
+
+class StoredPassword(FromServer):
+    """What is stored now; another agent may have stored it. `stored` is False if task or lease no longer count."""
+
+    stored: bool
+    generation: Whole = 0
+    sealed: dict[UUID, str] = Field(default_factory=dict)
+
+
+class BmcNic(Wire):
+    """A network interface; `mac` is empty if the BMC does not report it."""
+
+    id: Text
+    mac: Text
+    link_up: Truth | None
+
+
+class BmcDisk(Wire):
+    """A disk as the BMC reports it, without names of the system: the serial identifies it."""
+
+    id: Text
+    model: Text
+    serial: Text
+    bytes: Whole | None
+    protocol: Text
+
+
+class BmcFirmware(Wire):
+    """An entry of the firmware inventory."""
+
+    id: Text
+    name: Text
+    version: Text
+    updateable: Truth
+
+
+class BmcManager(Wire):
+    """The BMC itself."""
+
+    id: Text
+    model: Text
+    firmware_version: Text
+
+
+class BmcInventory(Wire):
+    """A machine as its BMC reports it; text is empty and a number null where it reports nothing. `cut`: lists were cut to fit."""
+
+    id: Text
+    manufacturer: Text
+    model: Text
+    serial: Text
+    uuid: Text
+    bios_version: Text
+    processors: Whole | None
+    processor_model: Text
+    memory_bytes: Whole | None
+    nics: Annotated[list[BmcNic], Field(max_length=PARTS_MAX), FailFast()]
+    disks: Annotated[list[BmcDisk], Field(max_length=PARTS_MAX), FailFast()]
+    firmware: Annotated[list[BmcFirmware], Field(max_length=PARTS_MAX), FailFast()]
+    manager: BmcManager | None
+    quirks: Annotated[list[Text], Field(max_length=PARTS_MAX)]
+    cut: Truth = False
+
+
+class BmcTaskFailure(Wire):
+    """Why a task failed: the code of a problem of the BMC, or of the agent, and what was found."""
+
+    code: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+    detail: Annotated[str, Field(max_length=400, pattern=STORABLE)]
+
+
+class BmcTaskReport(Wire):
+    """Body of `POST /site/v1/tasks/{id}/result`. `unknown`: a command was sent, and its effect is not known."""
+
+    fence: Whole
+    lease_fence: Whole
+    outcome: Literal["completed", "failed", "unknown"]
+    generation: Whole | None = None
+    power_state: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z]+$")] | None = None
+    inventory: BmcInventory | None = None
+    failure: BmcTaskFailure | None = None
+
+
+class BmcTaskAnswer(FromServer):
+    """`applied` is False with a reason if the report does not count."""
+
+    applied: bool
+    reason: ServerFacts | None = None

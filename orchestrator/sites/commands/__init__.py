@@ -1,0 +1,1 @@
+"""Commands of sites: one transaction per verb."""

@@ -1,0 +1,136 @@
+"""Register, change and remove BMCs, and request tasks about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from node_agent.wire.sites import BmcTaskKind
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.execution import Context, Done, run_once
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import Invalid, InvalidState, NotFound
+from orchestrator.sites.documents import bmc_document
+from orchestrator.sites.refusals import SealingOutdated
+from orchestrator.sites.rules import REQUEST_SECONDS_MAX, next_generation
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store.bmcs import Address, Bmc
+from orchestrator.tenants.principals import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class NewPassword:
+    """A password that a client has sealed as this generation."""
+
+    generation: int
+    sealed: Mapping[UUID, str]
+
+
+async def put_bmc(
+    context: Context, operation: Operation, actor: Actor, node_id: UUID, address: Address, password: NewPassword | None
+) -> Answer:
+    """200 with the BMC. Without a password the present one stays.
+
+    Refusals: `NotFound`; `Invalid` without a password for a new BMC or another site; `SealingOutdated`; `InvalidState` if the
+    node is retired, or a task of the BMC is open.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        if await nodes.lock_node(tx, node_id) is NodeState.RETIRED:
+            raise InvalidState("the node is retired", state=NodeState.RETIRED.value)
+        await sites.lock_site(tx, address.site_id)
+        present = await bmcs.lock_bmc(tx, node_id)
+        await _require_no_open_task(tx, node_id)
+        generation = await _generation(tx, present, address, password)
+        by = f"{actor.kind.value}:{actor.id}"
+        await bmcs.put_bmc(tx, node_id, address, generation, by)
+        if password is not None:
+            await bmcs.forget_other_passwords(tx, node_id, generation)
+            await bmcs.store_sealed(tx, node_id, generation, password.sealed)
+        said = _said(present, address, generation, password)
+        await audit.record(tx, actor, "node.put_bmc", f"nodes/{node_id}", said, operation.request_id)
+        return await _shown(tx, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _generation(tx: Transaction, present: Bmc | None, address: Address, password: NewPassword | None) -> int:
+    """The generation of the password that the BMC has from now on."""
+    if password is None:
+        if present is None or present.site_id != address.site_id:
+            what = "a BMC of another site, and a new one, needs its password, sealed to the recipients of the site"
+            raise Invalid(f"password: {what}", errors=[{"field": "password", "message": what}])
+        return present.generation
+    wanted = 1 if present is None else next_generation(present.generation, present.pending_generation)
+    recipients = {address.site_id, *await agents.sealing_keys(tx, address.site_id)}
+    if password.generation != wanted or set(password.sealed) != recipients:
+        raise SealingOutdated.to(wanted, recipients)
+    return wanted
+
+
+def _said(present: Bmc | None, address: Address, generation: int, password: NewPassword | None) -> dict[str, Any]:
+    before = None if present is None else present.certificate_sha256.hex()
+    pin = address.certificate_sha256.hex()
+    return {
+        "site_id": str(address.site_id), "url": address.url, "username": address.username, "system_id": address.system_id,
+        "certificate_sha256": pin, "generation": generation, "password_changed": password is not None,
+        **({} if before in (None, pin) else {"certificate_sha256_before": before}),
+    }  # fmt: skip
+
+
+async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
+    """204: the BMC, its sealed passwords and its tasks are deleted. Refusals: `NotFound`; `InvalidState` if a task is open."""
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        if await bmcs.lock_bmc(tx, node_id) is None:
+            raise NotFound(f"node {node_id} has no BMC")
+        await _require_no_open_task(tx, node_id)
+        await bmcs.delete_bmc(tx, node_id)
+        await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)
+        return Done(204, None, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _require_no_open_task(tx: Transaction, node_id: UUID) -> None:
+    task = await bmc_tasks.lock_open(tx, node_id)
+    if task is not None:
+        raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")
+
+
+async def request_bmc_task(
+    context: Context, operation: Operation, actor: Actor, node_id: UUID, kind: BmcTaskKind
+) -> Answer:
+    """200 with the BMC and its open task; an open one of the same kind is the answer.
+
+    Refusals: `NotFound`; `InvalidState` if a task of another kind is open.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        bmc = await bmcs.lock_bmc(tx, node_id)
+        if bmc is None:
+            raise NotFound(f"node {node_id} has no BMC")
+        task = await bmc_tasks.lock_open(tx, node_id)
+        if task is not None and task.kind is not kind:
+            raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")
+        if task is None:
+            by = f"{actor.kind.value}:{actor.id}"
+            task = await bmc_tasks.request_task(tx, node_id, bmc.site_id, kind, by, REQUEST_SECONDS_MAX)
+        said = {"task_id": str(task.id), "kind": kind.value}
+        await audit.record(tx, actor, f"node.bmc_{kind.value}", f"nodes/{node_id}", said, operation.request_id)
+        return await _shown(tx, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _shown(tx: Transaction, node_id: UUID) -> Done:
+    found = await bmcs.read_bmc(tx, node_id)
+    task = (await bmc_tasks.newest_tasks(tx, [node_id])).get(node_id)
+    return Done(200, bmc_document(found, task), node_id)

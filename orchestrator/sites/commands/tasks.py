@@ -1,0 +1,79 @@
+"""Sign requested tasks about BMCs, and end those without a report: the worker's commands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from node_agent.wire.sites import BmcPassword, BmcTaskKind, BmcTaskParameters
+from orchestrator.audit import store as audit
+from orchestrator.database.clock import read_clock
+from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.execution import Context, transact
+from orchestrator.sites.rules import verdict_of_silence
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store.bmc_tasks import BmcTask
+from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.tenants.principals import Actor, ActorKind
+
+_WORKER = Actor(ActorKind.WORKER, "bmc_tasks")
+
+
+class Advanced(StrEnum):
+    """What became of a task."""
+
+    ISSUED = "issued"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
+    """Sign a requested task, or end one whose wait is over, evaluated after the locks. None: there is nothing to do."""
+
+    async def work(tx: Transaction) -> Advanced | None:
+        assert context.signer is not None, "only processes with a signing key issue tasks"
+        found = await bmc_tasks.read_task(tx, task_id)
+        if found is None:
+            return None
+        await nodes.lock_node(tx, found.node_id)
+        recovery_key = await sites.lock_site(tx, found.site_id)
+        bmc = await bmcs.lock_bmc(tx, found.node_id)
+        task = await bmc_tasks.lock_task(tx, task_id)
+        if bmc is None or task is None or task.outcome is not None:
+            return None
+        clock = await read_clock(tx)
+        if task.waits_until is not None and task.waits_until <= clock:
+            return await _end(tx, task)
+        if task.issued_at is not None:
+            return None
+        parameters = await _parameters(tx, bmc, task, recovery_key)
+        await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters)
+        return Advanced.ISSUED
+
+    return await transact(context, work)
+
+
+async def _parameters(tx: Transaction, bmc: Bmc, task: BmcTask, recovery_key: bytes) -> BmcTaskParameters:
+    """What the agent needs: the recovery key's copies are not sent, nor are recipients where no password is sealed."""
+    keys = await agents.sealing_keys(tx, bmc.site_id)
+    stored = await bmcs.sealed_passwords(tx, bmc.node_id)
+    generations = [bmc.generation, *([] if bmc.pending_generation is None else [bmc.pending_generation])]
+    # Without a copy for an agent the recovery key's stays: the agent refuses the task by name of what is missing.
+    sealed = {one: {to: text for to, text in stored.get(one, {}).items() if to in keys} for one in generations}
+    passwords = [
+        BmcPassword(generation=one, sealed=sealed[one] or stored.get(one, {})) for one in generations if stored.get(one)
+    ]
+    recipients = {} if task.kind is BmcTaskKind.LOOK else {bmc.site_id: recovery_key, **keys}
+    return BmcTaskParameters(
+        site_id=bmc.site_id, url=bmc.url, certificate_sha256=bmc.certificate_sha256.hex(), username=bmc.username,
+        system_id=bmc.system_id, passwords=passwords, recipients={one: key.hex() for one, key in recipients.items()},
+    )  # fmt: skip
+
+
+async def _end(tx: Transaction, task: BmcTask) -> Advanced:
+    outcome, failure = verdict_of_silence(task.issued_at is not None, task.dispatched_at is not None)
+    await bmc_tasks.end_task(tx, task.id, outcome, failure)
+    said = {"task_id": str(task.id), "kind": task.kind.value, "outcome": outcome.value, "failure": failure}
+    await audit.record(tx, _WORKER, "node.bmc_task_ended", f"nodes/{task.node_id}", said, None)
+    return Advanced(outcome.value)

@@ -1,0 +1,86 @@
+"""Sites, their agents and BMCs as operators see them: the JSON of docs/reference/http-api.md. Nothing sealed is part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from berth.process.sealed_passwords import fingerprint
+from orchestrator.sites.store.agents import SiteAgent
+from orchestrator.sites.store.bmc_tasks import BmcTask
+from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.store.sites import Site
+from orchestrator.times import rfc3339, wait_document
+
+
+def site_document(site: Site, agents: Sequence[SiteAgent]) -> dict[str, Any]:
+    """The JSON of a site."""
+    lease = None
+    if site.lease_until is not None:
+        lease = {"agent_id": str(site.lease_agent), "fence": site.lease_fence, "until": rfc3339(site.lease_until)}
+    return {
+        "id": str(site.id),
+        "name": site.name,
+        "recovery_key": site.recovery_key.hex(),
+        "recovery_key_fingerprint": fingerprint(site.recovery_key),
+        "created_at": rfc3339(site.created_at),
+        "machines": site.machines,
+        "lease": lease,
+        "agents": [agent_document(agent) for agent in agents],
+    }
+
+
+def agent_document(agent: SiteAgent) -> dict[str, Any]:
+    """The JSON of an agent."""
+    key = agent.sealing_key
+    return {
+        "id": str(agent.id),
+        "name": agent.name,
+        "state": agent.state.value,
+        "epoch": agent.epoch,
+        "hardware_id": agent.hardware_id,
+        "enrolled_at": rfc3339(agent.enrolled_at),
+        "identity_conflict_at": rfc3339(agent.identity_conflict_at),
+        "sealing_key": None if key is None else key.hex(),
+        "sealing_key_fingerprint": None if key is None else fingerprint(key),
+        "agent_version": agent.agent_version,
+        "last_seen_at": rfc3339(agent.last_seen_at),
+        "created_at": rfc3339(agent.created_at),
+    }
+
+
+def bmc_document(bmc: Bmc, task: BmcTask | None) -> dict[str, Any]:
+    """The JSON of a BMC, with its newest task."""
+    return {
+        "node_id": str(bmc.node_id),
+        "site_id": str(bmc.site_id),
+        "url": bmc.url,
+        "certificate_sha256": bmc.certificate_sha256.hex(),
+        "username": bmc.username,
+        "system_id": bmc.system_id,
+        "generation": bmc.generation,
+        "pending_generation": bmc.pending_generation,
+        "recipients": [str(one) for one in bmc.recipients],
+        "changed_at": rfc3339(bmc.changed_at),
+        "changed_by": bmc.changed_by,
+        "power_state": bmc.power_state,
+        "inventory": bmc.inventory,
+        "looked_at": rfc3339(bmc.looked_at),
+        "task": None if task is None else task_document(task),
+    }
+
+
+def task_document(task: BmcTask) -> dict[str, Any]:
+    """The JSON of a task about a BMC."""
+    return {
+        "id": str(task.id),
+        "kind": task.kind.value,
+        "requested_at": rfc3339(task.requested_at),
+        "requested_by": task.requested_by,
+        "issued_at": rfc3339(task.issued_at),
+        "dispatched_at": rfc3339(task.dispatched_at),
+        "ended_at": rfc3339(task.ended_at),
+        "outcome": None if task.outcome is None else task.outcome.value,
+        "failure": task.failure,
+        "waits": wait_document(task.waits_for, task.waits_since, task.waits_until),
+    }

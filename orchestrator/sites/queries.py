@@ -1,0 +1,77 @@
+"""Sites and BMCs, for operators; and whether the certificate of an agent still counts."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.calls import CallGroup
+from orchestrator.database.transactions import Database
+from orchestrator.nodes.store import certificates, enrolment
+from orchestrator.nodes.store.certificates import Standing
+from orchestrator.nodes.store.enrolment import NOT_VALID
+from orchestrator.nodes.store.holders import Holder
+from orchestrator.operations.execution import Context
+from orchestrator.problems import Unauthenticated
+from orchestrator.sites.documents import bmc_document, site_document
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.store.sites import Site, SiteCensus
+
+
+async def find_site(database: Database, site: UUID | str) -> dict[str, Any]:
+    """One site by id or name, with its agents. Raises `NotFound`."""
+    async with database.reading() as reading:
+        found = await sites.read_site(reading, site)
+        return site_document(found, (await agents.agents_of(reading, [found.id]))[found.id])
+
+
+async def list_sites(database: Database, after: UUID, limit: int) -> tuple[list[Site], dict[UUID, dict[str, Any]]]:
+    """Up to `limit` sites after this id, and their documents by id."""
+    async with database.reading() as reading:
+        found = await sites.list_sites(reading, after, limit)
+        of_site = await agents.agents_of(reading, [site.id for site in found])
+    return found, {site.id: site_document(site, of_site[site.id]) for site in found}
+
+
+async def find_bmc(database: Database, node_id: UUID) -> dict[str, Any]:
+    """The BMC of a node, with its newest task. Raises `NotFound`."""
+    async with database.reading() as reading:
+        found = await bmcs.read_bmc(reading, node_id)
+        return bmc_document(found, (await bmc_tasks.newest_tasks(reading, [node_id])).get(node_id))
+
+
+async def list_bmcs(
+    database: Database, site_id: UUID | None, after: UUID, limit: int
+) -> tuple[list[Bmc], dict[UUID, dict[str, Any]]]:
+    """Up to `limit` BMCs of nodes after this one, of this site if it is given, and their documents by node."""
+    async with database.reading() as reading:
+        found = await bmcs.list_bmcs(reading, site_id, after, limit)
+        newest = await bmc_tasks.newest_tasks(reading, [bmc.node_id for bmc in found])
+    return found, {bmc.node_id: bmc_document(bmc, newest.get(bmc.node_id)) for bmc in found}
+
+
+async def find_agent_standing(database: Database, agent_id: UUID, serial: str) -> Standing:
+    """The agent behind a verified certificate. Raises `Unauthenticated` if it no longer counts, `IdentityConflict`."""
+    async with database.read_one() as reading:
+        return await certificates.require_standing(reading, agent_id, serial, Holder.SITE_AGENT)
+
+
+async def require_known_agent_token(database: Database, token_hash: bytes) -> None:
+    """Raise `Unauthenticated` for a token that was never made. Uses no connection that an authenticated request may need."""
+    async with database.read_call(CallGroup.ANYONE) as call:
+        if not await enrolment.is_token_known(call, token_hash, Holder.SITE_AGENT):
+            raise Unauthenticated(NOT_VALID)
+
+
+async def take_site_census(context: Context) -> list[SiteCensus]:
+    """Machines, open tasks and lease of each site, for gauges."""
+    async with context.database.reading() as reading:
+        return await sites.take_census(reading)
+
+
+async def find_bmc_tasks_to_advance(context: Context, limit: int) -> list[UUID]:
+    """Tasks about BMCs that can be signed, or whose wait is over: at most `limit` of each."""
+    async with context.database.reading() as reading:
+        overdue = await bmc_tasks.find_overdue(reading, limit)
+        return [*overdue, *await bmc_tasks.find_ready(reading, limit)]

@@ -1,0 +1,76 @@
+"""Which process holds the lease of a site, which passwords a BMC may have, and when a task about it is over. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from node_agent.protocol import TaskType
+from node_agent.wire.sites import BmcTaskKind
+from orchestrator.sites.states import BmcTaskOutcome
+from orchestrator.tenants.principals import Actor, ActorKind
+
+AGENTS_MAX: Final = 8
+"""Agents of a site, revoked ones included."""
+REQUEST_SECONDS_MAX: Final = 600.0
+"""How long a requested task waits for an agent that holds the lease of the site."""
+TASK_SECONDS_MAX: Final = 900.0
+REPORT_GRACE_SECONDS: Final = 60.0
+"""How long after a task's end its report is waited for."""
+WAITS_FOR_LEASE: Final = "lease"
+WAITS_FOR_AGENT: Final = "site_agent"
+
+TYPES: Final = {
+    BmcTaskKind.LOOK: TaskType.METAL_LOOK,
+    BmcTaskKind.ROTATE: TaskType.METAL_ROTATE_CREDENTIALS,
+    BmcTaskKind.RESEAL: TaskType.METAL_RESEAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease of a site as stored; `agent` and `run` name the process that holds it, `until` when it ends."""
+
+    fence: int
+    agent: UUID | None
+    run: UUID | None
+    until: datetime | None
+
+    def is_free(self, clock: datetime) -> bool:
+        """Whether no process holds it at this time."""
+        return self.until is None or self.until <= clock
+
+    def is_of(self, agent: UUID, run: UUID) -> bool:
+        """Whether this process took it last: a copy of the agent is another process."""
+        return self.until is not None and (self.agent, self.run) == (agent, run)
+
+
+def may_hold(lease: Lease, agent: UUID, run: UUID, clock: datetime) -> bool:
+    """Whether the process may hold the lease now: it does, or no other does."""
+    return lease.is_of(agent, run) or lease.is_free(clock)
+
+
+def next_generation(generation: int, pending: int | None) -> int:
+    """The generation of the next password of a BMC."""
+    return max(generation, pending or 0) + 1
+
+
+def is_sealed_enough(recipients: Collection[UUID], site_id: UUID, sender: UUID, allowed: Collection[UUID]) -> bool:
+    """Whether an agent sealed a password to itself, to the recovery key of the site, and to agents of the site alone."""
+    return {site_id, sender} <= set(recipients) <= {site_id, *allowed}
+
+
+def verdict_of_silence(issued: bool, dispatched: bool) -> tuple[BmcTaskOutcome, str]:
+    """What a task is whose wait is over without a report, and why."""
+    if dispatched:
+        return BmcTaskOutcome.UNKNOWN, "no_report: it was handed out, and no agent of the site reported its end in time"
+    when = "leased it" if issued else "held the lease of the site"
+    return BmcTaskOutcome.FAILED, f"no_agent: no agent {when} in time; nothing was done"
+
+
+def actor_of(agent_id: UUID) -> Actor:
+    """An agent of a site as the cause of a change."""
+    return Actor(ActorKind.SYSTEM, f"site_agent:{agent_id}")

@@ -1,0 +1,170 @@
+"""Sites and BMCs as operators register and see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from berth.process.bounded_models import at_most
+from node_agent.protocol import EnrolRequest
+from node_agent.wire.sites import RECIPIENTS_MAX, SEALED_LENGTH_MAX, BmcInventory, BmcTaskKind
+from orchestrator.http.documents import Waits
+from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence
+from orchestrator.http.paging import PageQuery
+from orchestrator.http.types.numbers import BigCount, Count
+from orchestrator.nodes.schemas import CSR_PATTERN, TOKEN_SECONDS_MAX
+from orchestrator.sites.states import AgentState, BmcTaskOutcome
+
+SITE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+
+SiteName = Annotated[str, Field(pattern=SITE_PATTERN)]
+PublicKey = Annotated[str, Field(pattern=DIGEST_PATTERN, description="X25519 public key, hex")]
+Digest = Annotated[str, Field(pattern=DIGEST_PATTERN)]
+
+
+class CreateSite(Request):
+    """A site to be, and the public half of its recovery key, to which every password of its BMCs is sealed."""
+
+    name: SiteName
+    recovery_key: PublicKey
+
+
+class InviteAgent(Request):
+    """An agent of a site; its token is bound to this hardware id, or to whichever uses it first."""
+
+    name: SiteName
+    hardware_id: HardwareId | None = None
+    valid_seconds: Annotated[int, Field(ge=1, le=TOKEN_SECONDS_MAX), WHOLE] | None = None
+
+
+class EnrolAgent(EnrolRequest):
+    """`EnrolRequest` with a hardware id that can be stored."""
+
+    hardware_id: HardwareId
+    csr_pem: Annotated[
+        str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
+    ]
+
+
+class AgentToken(BaseModel):
+    """A one-time token, which is shown once, and the agent that enrols with it."""
+
+    agent_id: UUID
+    token: str
+    expires_at: datetime
+
+
+class RevokeAgent(Request):
+    """Why, on the record."""
+
+    reason: Sentence
+
+
+class SealedCopy(Request):
+    """A password as it was sealed to one recipient: an agent of the site, or the site itself, which is its recovery key."""
+
+    recipient: Id
+    text: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", min_length=1, max_length=SEALED_LENGTH_MAX)]
+
+
+class SealedPassword(Request):
+    """A password that the client sealed to each recipient of the site, as the next generation of this BMC."""
+
+    generation: Annotated[int, Field(ge=1, le=2**53 - 1), WHOLE]
+    copies: Annotated[list[SealedCopy], Field(min_length=1, max_length=RECIPIENTS_MAX), at_most(RECIPIENTS_MAX)]
+
+
+class PutBmc(Request):
+    """How the agents of a site reach the BMC of a node. Without `password` the present one stays."""
+
+    site_id: Id
+    url: Annotated[str, Field(pattern=r"^https://[A-Za-z0-9.:\[\]_-]{1,255}$")]
+    certificate_sha256: Digest = Field(description="SHA-256 of the only TLS certificate (DER) that is trusted, hex")
+    username: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")]
+    system_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(
+        None, description="`Id` of the system, where the BMC has several"
+    )
+    password: SealedPassword | None = None
+
+
+class BmcQuery(PageQuery):
+    """Which BMCs to list."""
+
+    site_id: UUID | None = None
+
+
+class Lease(BaseModel):
+    """The agent that acts for the site now, until when unless it renews, and its fence."""
+
+    agent_id: UUID
+    fence: BigCount
+    until: datetime
+
+
+class SiteAgent(BaseModel):
+    """An agent of a site."""
+
+    id: UUID
+    name: str
+    state: AgentState
+    epoch: BigCount
+    hardware_id: str | None
+    enrolled_at: datetime | None
+    identity_conflict_at: datetime | None
+    sealing_key: str | None = Field(description="X25519 public key to which passwords are sealed, hex")
+    sealing_key_fingerprint: str | None
+    agent_version: str | None
+    last_seen_at: datetime | None
+    created_at: datetime
+
+
+class Site(BaseModel):
+    """A site, with its agents."""
+
+    id: UUID
+    name: str
+    recovery_key: str
+    recovery_key_fingerprint: str
+    created_at: datetime
+    machines: Count
+    lease: Lease | None = Field(description="null: no agent acts for the site now")
+    agents: list[SiteAgent]
+
+
+class BmcTask(BaseModel):
+    """A task about a BMC."""
+
+    id: UUID
+    kind: BmcTaskKind
+    requested_at: datetime
+    requested_by: str
+    issued_at: datetime | None
+    dispatched_at: datetime | None
+    ended_at: datetime | None
+    outcome: BmcTaskOutcome | None = Field(description="null: it is open")
+    failure: str | None = Field(description="why it did not complete: a code, and what was found")
+    waits: Waits | None
+
+
+class Bmc(BaseModel):
+    """The BMC of a node. `recipients`: to which the present password is sealed."""
+
+    node_id: UUID
+    site_id: UUID
+    url: str
+    certificate_sha256: str
+    username: str
+    system_id: str | None
+    generation: BigCount
+    pending_generation: BigCount | None = Field(description="a newer password that the BMC may have received")
+    recipients: list[UUID]
+    changed_at: datetime
+    changed_by: str
+    power_state: str | None
+    inventory: BmcInventory | None
+    looked_at: datetime | None
+    task: BmcTask | None = Field(description="the newest one")

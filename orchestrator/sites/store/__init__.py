@@ -1,0 +1,1 @@
+"""SQL of sites. Lock order: node, site, agent, BMC, task."""

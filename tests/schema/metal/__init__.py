@@ -1,0 +1,1 @@
+"""Constraints of sites and BMCs."""

@@ -1,0 +1,1 @@
+"""Sites, their agents and BMCs."""

@@ -1,0 +1,27 @@
+"""A running stage, shared by the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from berth.local.servers import LocalPostgres
+from tests.sites.stage import Site, Stage, staged
+
+
+@pytest.fixture(scope="module")
+def stage(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Processes and database for the module; each test makes its own sites and machines."""
+    with staged(postgres_server, migrated_template, tmp_path_factory.mktemp("sites")) as running:
+        yield running
+
+
+@pytest.fixture
+def site(stage: Stage) -> Iterator[Site]:
+    """A site whose agents are killed after the test."""
+    made = stage.site()
+    yield made
+    made.stop()

@@ -1,0 +1,74 @@
+"""Two agents of one site: one holds the lease, the other goes on where a killed one stopped (issue 14, section 1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+
+import pytest
+
+from berth.process.sealed_passwords import Purpose, unseal
+from node_agent.site.crash_points import CrashPoint
+from tests.sites.stage import FIRST_PASSWORD, Machine, Site, Stage
+from tests.support.waiting import wait_for
+
+QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
+
+
+def recovered_password(stage: Stage, site: Site, machine: Machine, generation: int) -> str:
+    """The present password as the recovery key opens it."""
+    sealed = stage.fleet.one(
+        "select sealed from bmc_credentials where node_id = %s and recipient = %s and generation = %s",
+        machine.node_id, site.id, generation,
+    )  # fmt: skip
+    purpose = Purpose(uuid.UUID(site.id), uuid.UUID(machine.node_id), generation)
+    return unseal(str(sealed), purpose, uuid.UUID(site.id), site.recovery)
+
+
+@pytest.mark.parametrize(
+    "point", [point if point in QUICK else pytest.param(point, marks=pytest.mark.full) for point in CrashPoint]
+)
+def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, site: Site, point: CrashPoint) -> None:
+    first = site.agent("first", crash_at=f"{point}:1")
+    site.wait_for_holder("first")
+    site.agent("second")
+    with stage.machine() as machine:
+        site.put_bmc(machine)
+        stage.request(machine.node_id, "rotate")
+        wait_for(first.died, "the first agent kills itself", 30)
+        found = stage.ended(machine.node_id)
+        assert (found["task"]["outcome"], found["task"]["failure"]) == ("completed", None)
+        assert (found["generation"], found["pending_generation"]) == (2, None)
+        assert machine.password != FIRST_PASSWORD
+        assert machine.password == recovered_password(stage, site, machine, 2)
+        assert machine.service.machine.effects.count("password") == 1, "the password is changed once"
+
+
+def test_a_killed_holder_is_replaced_and_cannot_come_back(stage: Stage, site: Site) -> None:
+    first = site.agent("first")
+    site.wait_for_holder("first")
+    site.agent("second")
+    fence = site.read()["lease"]["fence"]
+    assert first.child.process is not None
+    os.kill(first.child.process.pid, signal.SIGSTOP)
+    try:
+        site.wait_for_holder("second")
+        assert site.read()["lease"]["fence"] == fence + 1
+    finally:
+        os.kill(first.child.process.pid, signal.SIGCONT)
+    wait_for(
+        lambda: first.says("lease_lost") or first.says('"held"') or site.holder() == "second", "it learns of it", 30
+    )
+    with stage.machine() as machine:
+        site.put_bmc(machine)
+        assert stage.done(machine.node_id, "look")["task"]["outcome"] == "completed"
+    assert not first.says("bmc_task_ended"), "the deposed agent has done nothing"
+    assert site.holder() == "second"
+
+
+def test_an_orderly_stop_gives_the_lease_up(stage: Stage, site: Site) -> None:
+    first = site.agent("first")
+    site.wait_for_holder("first")
+    assert first.stop() == 0
+    assert site.holder() is None

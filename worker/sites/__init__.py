@@ -1,0 +1,1 @@
+"""The worker's part of sites: tasks about BMCs, and gauges."""
