@@ -51,6 +51,7 @@ from tests.mutants.fleet import (
     wipes,
 )
 from tests.mutants.metal import deploy_work, redfish
+from tests.mutants.metal import redfish, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -82,6 +83,7 @@ MODULES = (
     devices,
     quarantines,
     redfish,
+    sites,
     spanning,
     updates,
     probes,

@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
         "a revocation leaves a recorded request",
         "nodes",
         "orchestrator/nodes/store/certificates.py",
-        '    await tx.execute(_WITHDRAW, {"node_id": node_id, "reason": reason})\n',
+        '    await tx.execute(holder.sql(_WITHDRAW), {"node_id": node_id, "reason": reason})\n',
         "",
         (f"{_ISSUER}::test_a_revocation_withdraws_the_request_that_is_not_signed_yet",),
     ),

@@ -10,11 +10,11 @@ from berth.local.servers import LocalPostgres
 from tests.sites.stage import Site, Stage, staged
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stage(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """Processes and database for the module; each test makes its own sites and machines."""
+    """Processes and database for the files of tests/sites that one process runs; each test makes its own sites and machines."""
     with staged(postgres_server, migrated_template, tmp_path_factory.mktemp("sites")) as running:
         yield running
 

@@ -95,6 +95,8 @@ def test_what_no_longer_counts_is_refused_at_once(stage: Stage, site: Site, tmp_
     assert agent.lease().status_code == 200
     if how == "revoked":
         stage.admin.make(f"/admin/sites/{site.id}/agents/{agent.id}/revoke", {"reason": "test"})
+        problem(agent.lease(), 401, "unauthenticated")
+        stage.admin.make(f"/admin/sites/{site.id}/agents", {"name": "a"})
     else:
         RawAgent(stage, site, "a", tmp_path)
     problem(agent.lease(), 401, "unauthenticated")

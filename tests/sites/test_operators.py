@@ -98,6 +98,7 @@ def test_a_bmc_is_put_changed_and_removed_and_no_answer_has_what_is_sealed(api: 
     problem(api.admin.call("DELETE", path), 404, "not_found")
 
 
+@pytest.mark.quick("change1-422-invalid", "change6-404-not_found")
 @pytest.mark.parametrize(
     ("change", "status", "code"),
     [

@@ -45,6 +45,7 @@ def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, s
         assert machine.service.machine.effects.count("password") == 1, "the password is changed once"
 
 
+@pytest.mark.full
 def test_a_killed_holder_is_replaced_and_cannot_come_back(stage: Stage, site: Site) -> None:
     first = site.agent("first")
     site.wait_for_holder("first")

@@ -23,6 +23,7 @@ from berth.cli.deployment.readings import (
     read_security,
 )
 from berth.cli.deployment.security_findings import stored_findings
+from berth.cli.deployment.site_finding import site_finding
 from berth.cli.deployment.standby_finding import standby_finding
 from berth.cli.settings import Settings
 
@@ -67,6 +68,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield from _fleet(read_fleet(url))
     yield maintenance_finding(url)
     yield hardware_finding(url)
+    yield site_finding(url)
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url))
     yield from operator_findings(url, settings)

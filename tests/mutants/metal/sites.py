@@ -1,0 +1,102 @@
+"""Mutants of sites, their leases and the sealed passwords of BMCs."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+COMMANDS = "orchestrator/sites/commands"
+RULES = "tests/sites/test_rules.py"
+IDENTITY = "tests/sites/test_identity.py"
+WITHOUT_THE_LEASE = (f"{IDENTITY}::test_without_the_lease_nothing_is_handed_out_stored_or_accepted",)
+SEALED = (f"{RULES}::test_a_sealed_password_opens_for_its_recipient_and_purpose_alone",)
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "sites: a lease never ends by the holder's clock",
+        "agent",
+        "node_agent/site/lease.py",
+        "        if self.fence != fence or self.seconds_left() <= 0:",
+        "        if self.fence != fence:",
+        (f"{RULES}::test_a_lease_ends_by_the_holders_own_clock",),
+    ),
+    Mutant(
+        "sites: a request is sent after the lease",
+        "agent",
+        "node_agent/site/bmcs.py",
+        "        self._guard()\n",
+        "",
+        (f"{RULES}::test_no_request_reaches_a_bmc_after_the_lease",),
+    ),
+    Mutant(
+        "sites: a sealed password is not bound to its node",
+        "agent",
+        "berth/process/sealed_passwords.py",
+        "str(self.site_id), str(self.node_id), str(self.generation)",
+        "str(self.site_id), str(self.generation)",
+        SEALED,
+    ),
+    Mutant(
+        "sites: a sealed password is not bound to its generation",
+        "agent",
+        "berth/process/sealed_passwords.py",
+        "str(self.node_id), str(self.generation), str(recipient)",
+        "str(self.node_id), str(recipient)",
+        SEALED,
+    ),
+    Mutant(
+        "sites: a copy of an agent shares its lease",
+        "nodes",
+        "orchestrator/sites/rules.py",
+        "(self.agent, self.run) == (agent, run)",
+        "self.agent == agent",
+        (f"{RULES}::test_one_process_holds_the_lease_until_it_ends",),
+    ),
+    Mutant(
+        "sites: a password is stored without a copy for recovery",
+        "nodes",
+        "orchestrator/sites/rules.py",
+        "return {site_id, sender} <= set(recipients)",
+        "return {sender} <= set(recipients)",
+        (f"{RULES}::test_a_password_is_sealed_to_the_sender_the_recovery_key_and_agents_of_the_site_alone",),
+    ),
+    Mutant(
+        "sites: a change of hands keeps the fence",
+        "nodes",
+        f"{COMMANDS}/leases.py",
+        "        fence = lease.fence if is_mine else lease.fence + 1",
+        "        fence = lease.fence",
+        WITHOUT_THE_LEASE,
+    ),
+    Mutant(
+        "sites: a report without the lease counts",
+        "nodes",
+        f"{COMMANDS}/reports.py",
+        "        if not locked.leased:\n",
+        "        if False:\n",
+        WITHOUT_THE_LEASE,
+    ),
+    Mutant(
+        "sites: a password is stored without the lease",
+        "nodes",
+        f"{COMMANDS}/reports.py",
+        "        if not locked.leased or task.outcome is not None",
+        "        if task.outcome is not None",
+        WITHOUT_THE_LEASE,
+    ),
+    Mutant(
+        "sites: the token of an agent is not used up",
+        "nodes",
+        f"{COMMANDS}/agents.py",
+        "await enrolment.consume_token(tx, agent_id, token_hash, hardware_id, _AGENT)",
+        "True",
+        (f"{IDENTITY}::test_a_token_is_used_once_and_its_repetition_is_answered_alike",),
+    ),
+    Mutant(
+        "sites: certificates of a revoked agent count again with its next invitation",
+        "nodes",
+        f"{COMMANDS}/agents.py",
+        "revoked = await certificates.revoke_certificates(tx, agent_id, reason, _AGENT)",
+        "revoked = 0",
+        (f"{IDENTITY}::test_what_no_longer_counts_is_refused_at_once[revoked]",),
+    ),
+]
