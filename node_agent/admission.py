@@ -142,10 +142,10 @@ def _epoch_objection(body: TaskBody, trust: Trust) -> str | None:
 
 
 def _parameters_objection(body: TaskBody) -> str | None:
-    if body.type in DEPLOY_TASKS:
-        return f"{body.type} is for a deploy system"
     if body.type in OF_SITES:
         return f"{body.type} is for the agent of a site"
+    if body.type in DEPLOY_TASKS:
+        return f"{body.type} is for a deploy system"
     model = _PARAMETERS.get(body.type)
     if model is None:
         return None

@@ -50,8 +50,7 @@ from tests.mutants.fleet import (
     updates,
     wipes,
 )
-from tests.mutants.metal import deploy_work, redfish
-from tests.mutants.metal import redfish, sites
+from tests.mutants.metal import deploy_work, redfish, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (

@@ -22,6 +22,7 @@ from node_agent.journal_records import Accepted
 from node_agent.journal_state import JournalState
 from node_agent.protocol import (
     DEPLOY_TASKS,
+    OF_SITES,
     Credentials,
     Envelope,
     HandedOutTask,
@@ -78,6 +79,7 @@ def test_a_good_task_is_taken() -> None:
         (body(parameters={"slots": [0], "shred": True}), "parameters"),
         (body(type=TaskType.VM_PROVISION), "parameters"),
         (body(allocation_id=None), "names no allocation"),
+        *((body(type=kind, parameters={}), "agent of a site") for kind in sorted(OF_SITES)),
         *((body(type=kind, parameters={}), "deploy system") for kind in sorted(DEPLOY_TASKS)),
     ],
 )
