@@ -20,6 +20,7 @@ RECIPIENTS_MAX: Final = 9
 """Agents of a site, and its recovery key."""
 KNOWN_BMC_TASKS_MAX: Final = 64
 WAIT_SECONDS_MAX: Final = 60
+LEASE_SECONDS_MAX: Final = 300
 PARTS_MAX: Final = 128
 REPORT_BYTES_MAX: Final = 64 * 1024
 
@@ -73,7 +74,7 @@ class LeaseAnswer(FromServer):
     site_id: UUID
     held: bool
     fence: Whole
-    seconds: float
+    seconds: Annotated[float, Field(gt=0, le=LEASE_SECONDS_MAX)]
     server_time: datetime
     key_set_serial: Whole | None = None
 

@@ -16,6 +16,7 @@ from tests.support.public_api import PublicApi
 ITEMS = 5
 """Of each list, at least; a page of 1 or 2 then is neither the first nor the last."""
 WHOLE = 500
+SITE = "0197a5c0-0000-7000-8000-000000000001"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ FILTERS: dict[str, list[dict[str, str]]] = {
     "/api/v1/admin/nodes": [{}, {"state": "active"}],
     "/api/v1/admin/nodes/{node_id}/orphans": [{}, {"every": "true"}],
     "/api/v1/admin/nodes/{node_id}/quarantines": [{}, {"every": "true"}],
+    "/api/v1/admin/bmcs": [{}, {"site_id": SITE}],
     "/api/v1/admin/fault-reports": [{}, {"every": "true"}],
     "/api/v1/fault-reports": [{}, {"every": "true"}],
     "/api/v1/admin/hardware": [{}, {"kind": "gpu"}, {"contested": "true"}],
@@ -77,6 +79,14 @@ insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)
 values (%(node)s, uuidv7(), '{1}', 'operator', clock_timestamp())
 """
 """An item of each list of a node."""
+BMCS = """
+with site as (
+    insert into sites (id, name, recovery_key) values (%(site)s, 'pages', decode(repeat('00', 32), 'hex'))
+)
+insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, generation, changed_by)
+select id, %(site)s, 'https://192.0.2.7', decode(repeat('00', 32), 'hex'), 'root', 1, 'admin:a' from nodes
+"""
+"""The BMC of each node."""
 OF_OPERATORS = ("/api/v1/admin/", "/api/v1/usage")
 
 
@@ -145,6 +155,7 @@ def lists(api: PublicApi) -> Lists:
             (made[0],),
         )
         database.execute(FLEET, {"node": place.node["id"], "tenant": tenant.tenant_id})
+    database.execute(BMCS, {"site": SITE})
     days = [f"{number + 2} days" for number in range(ITEMS)]
     for allocation, since in zip(made, days, strict=True):
         database.execute(
