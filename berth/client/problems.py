@@ -8,6 +8,7 @@ from typing import Any
 import berth.client.approvals
 import berth.client.consoles.models
 import berth.client.hardware.faults
+import berth.client.hardware.sites
 import berth.client.hardware.sizes
 import berth.client.health
 import berth.client.limit_errors

@@ -32,6 +32,7 @@ from berth.client.calls import (
     pools,
     reservations,
     retention,
+    sites,
     subscriptions,
     tenants,
     usage,
@@ -39,6 +40,7 @@ from berth.client.calls import (
 )
 from berth.client.calls.call import Call
 from berth.client.hardware.images import ImageStatement
+from berth.client.hardware.sites import SealedBmcPassword
 from berth.client.sync_client import Client
 from berth.local.servers import LocalPostgres
 from tests.api.processes import public_process
@@ -63,11 +65,12 @@ MODULES: tuple[ModuleType, ...] = (
     pools,
     reservations,
     retention,
+    sites,
     tenants,
     usage,
     webhooks,
 )
-NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/nodes/enroll)")
+NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/(nodes|sites)/enroll)")
 """Health, the feed, which is no call but `events`, and what agents call."""
 
 
@@ -81,6 +84,8 @@ def _value(parameter: inspect.Parameter) -> Any:
         return datetime(2030, 1, 1, tzinfo=UTC)
     if "bytes" in kind:
         return b"key"
+    if "SealedBmcPassword" in kind:
+        return SealedBmcPassword(1, {UUID(int=7): "text"})
     if "ImageStatement" in kind:
         return ImageStatement()
     if "Mapping" in kind:
