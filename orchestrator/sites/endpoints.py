@@ -47,11 +47,11 @@ async def list_all(query: Annotated[PageQuery, Query()], caller: AdminCaller, pa
     return json_response({**page, "items": [documents[site.id] for site in page["items"]]})
 
 
-@router.get("/{site}", response_model=Site)
+@router.get("/{site_id}", response_model=Site)
 @requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
-async def find(site: IdOrName, caller: AdminCaller, parts: Parts) -> Response:
+async def find(site_id: IdOrName, caller: AdminCaller, parts: Parts) -> Response:
     """One site by id or name, with its agents."""
-    return json_response(await queries.find_site(parts.context.database, _id_or_name(site)))
+    return json_response(await queries.find_site(parts.context.database, _id_or_name(site_id)))
 
 
 def _id_or_name(text: str) -> UUID | str:

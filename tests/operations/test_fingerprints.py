@@ -29,7 +29,7 @@ TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a":
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
-    "PutImageStatement", "TaskOrder",
+    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
@@ -90,6 +90,14 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("ChangeWebhook", {}, "eb3a9f1a7592619f"),
     ("RotateWebhook", {}, "eb3a9f1a7592619f"),
     ("ReplayDeliveries", {"since": TIME}, "0d4dad2adcb91207"),
+    ("CreateSite", {"name": "s", "recovery_key": "ab" * 32}, "f8bf24e170ee013f"),
+    ("InviteAgent", {"name": "a"}, "9ea52f6c73bac71d"),
+    ("RevokeAgent", WHY, "66e3cabea70efb7d"),
+    (
+        "PutBmc",
+        {"site_id": ID, "url": "https://192.0.2.7", "certificate_sha256": "ab" * 32, "username": "root"},
+        "320036bd5ee9efe0",
+    ),
 ]
 """Each kind of request with its required members, and the first digits of its digest."""
 
