@@ -232,7 +232,10 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
     task_dispatch_tick_seconds: float = Field(0.015, gt=0, description="how often waiting nodes are served")
     task_dispatch_batch_max: int = Field(256, ge=1, description="most tasks handed out by one statement")
     site_lease_seconds: float = Field(
-        20.0, ge=1, le=LEASE_SECONDS_MAX, description="how long an agent holds the lease of its site unless it renews it"
+        20.0,
+        ge=1,
+        le=LEASE_SECONDS_MAX,
+        description="how long an agent holds the lease of its site unless it renews it",
     )
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
