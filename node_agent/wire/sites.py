@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pydantic import FailFast, Field
 
+from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
 from node_agent.wire.fields import STORABLE, FromServer, Truth, Whole, Wire
 
@@ -25,7 +26,7 @@ PARTS_MAX: Final = 128
 REPORT_BYTES_MAX: Final = 64 * 1024
 
 Sealed = Annotated[str, Field(min_length=1, max_length=SEALED_LENGTH_MAX, pattern=r"^[A-Za-z0-9._:-]+$")]
-SealedTo = Annotated[dict[UUID, Sealed], Field(min_length=1, max_length=RECIPIENTS_MAX)]
+SealedTo = Annotated[dict[UUID, Sealed], Field(min_length=1, max_length=RECIPIENTS_MAX), at_most(RECIPIENTS_MAX)]
 PublicKeyText = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 ServerFacts = Literal["superseded", "already_applied", "lease_lost"]

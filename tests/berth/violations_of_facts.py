@@ -69,7 +69,7 @@ FACTS = [
     planted("a GPU reset without a deadline", "P9", "(open) waits since", _GPU_RESET + "'infinity'"),
     planted("a task about a BMC without a deadline", "P9", "(look) waits since", _BMC_TASK + "'infinity' from made"),
     planted(
-        "a task about a BMC that no sweeper ended", "P9", "is look and waits for lease",
+        "a task about a BMC that no sweeper ended", "P9", "(look) waits for lease and is overdue",
         _BMC_TASK + "clock_timestamp() - interval '1 day' from made",
     ),
     planted(

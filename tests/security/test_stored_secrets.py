@@ -47,6 +47,8 @@ PUBLIC_NAMES = frozenset(
         "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
         "ca_pem", "certificate_pem", "key_set", "key_set_serial", "key_set_refusal",
         "credential", "encrypted_secret",  # only the TPM that they are made for can open them
+        "sealed", "sealing_key", "recovery_key",  # a BMC's password for one agent or the site alone; public keys
+        "sealing_key_fingerprint", "recovery_key_fingerprint",
     }
 )  # fmt: skip
 """Members whose names suggest a secret, and that are none."""
@@ -116,6 +118,9 @@ def request_of(write: str, caller: Caller, admin: Caller) -> tuple[str, dict[str
             return f"/api-keys/{made['id']}/rotate", {"overlap_seconds": 0}
         case "POST /api/v1/admin/nodes/{node_id}/enrolment-token":
             return f"/admin/nodes/{new_node(admin, new_region(admin))['id']}/enrolment-token", {}
+        case "POST /api/v1/admin/sites/{site_id}/agents":
+            site = admin.make("/admin/sites", {"name": fresh("site"), "recovery_key": "5a" * 32})
+            return f"/admin/sites/{site['id']}/agents", {"name": "first"}
         case "POST /api/v1/webhooks":
             return "/webhooks", HOOK
         case "POST /api/v1/webhooks/{webhook_id}/rotate":

@@ -42,6 +42,13 @@ from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
 from worker.sites.sweeping import sweep_bmc_tasks
 
 LEASE_SECONDS = 3
+LOOPS = {
+    "self._keep_lease": "node_agent.site.agent:SiteAgent._keep_lease",
+    "self._keep_identity": "node_agent.site.agent:SiteAgent._keep_identity",
+    "self._act": "node_agent.site.agent:SiteAgent._act",
+    "self._runner.serve": "node_agent.site.runner:Runner.serve",
+}
+"""Each loop of a site's agent, as it is written where it is started, and the function that fails in it."""
 FIRST_PASSWORD = "first-secret"
 USER = "berth"
 
@@ -107,13 +114,16 @@ class Agent:
         self._plan = ProcessPlan(f"site agent {name}", "node_agent", free_port(), environment, ("--site",))
         self.child = ChildProcess(self._plan, self.log)
 
-    def start(self, crash_at: str | None = None) -> None:
-        """Start and wait until it serves; `crash_at`: the label and number at which it kills itself."""
-        command = [sys.executable, "-m", "tests.testbuild", "node_agent", "--site"]
+    def start(self, crash_at: str | None = None, dies_in: str | None = None) -> None:
+        """Start it; `crash_at`: the label and number at which it kills itself, `dies_in`: the function that fails in it."""
+        build = "tests.testbuild" if dies_in is None else "tests.dying"
+        command = [sys.executable, "-m", build, "node_agent", "--site"]
         with self.log.open("ab") as log:
             environment = {**_inherited(), **self._plan.environment, "BERTH_METRICS_PORT": str(self._plan.metrics_port)}
             if crash_at is not None:
                 environment["BERTH_CRASH_AT"] = crash_at
+            if dies_in is not None:
+                environment["BERTH_DIES_IN"] = dies_in
             self.child.process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )

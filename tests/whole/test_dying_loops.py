@@ -13,6 +13,7 @@ import pytest
 
 from berth.client import BerthError
 from berth.local.processes import ChildProcess
+from tests.sites.stage import LOOPS as LOOPS_OF_SITES
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
 
@@ -78,6 +79,7 @@ NEVER_ALONE = {
     "berth/process/health_server.py": {"server.serve_forever"},
     "worker/webhooks/dispatching.py": {"self._deliver"},
     "node_agent/agent.py": {"self._live", "self._stopping.wait"},
+    "node_agent/site/agent.py": {"self._live", "self._stopping.wait", "self._wait_for_change"},
     "node_agent/effects.py": {"perform", "interrupted.wait"},
     "node_agent/executor.py": {"self._run", "self._delivered"},
     "node_agent/journal.py": {"self._flush_once"},
@@ -108,7 +110,7 @@ def _started(path: Path) -> Iterator[str]:
 
 
 def test_every_loop_of_every_process_is_among_these() -> None:
-    dying = {loop for _, _, loop in LOOPS}
+    dying = {loop for _, _, loop in LOOPS} | set(LOOPS_OF_SITES)
     unknown = []
     for package in ("orchestrator", "worker", "outbox_relay", "node_agent"):
         for file in sorted((ROOT / package).rglob("*.py")):

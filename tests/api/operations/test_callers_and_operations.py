@@ -82,12 +82,13 @@ def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin:
 def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to_tenants(
     admin: Caller, stranger: Caller
 ) -> None:
-    """Covers paths missing from the lists above too. A node enrols by a one-time token."""
+    """Covers paths missing from the lists above too. Agents enrol by a one-time token."""
     tenant = new_tenant(admin)
     document = admin.http.get("/openapi.json").json()
+    enrolments = ("/api/v1/nodes/enroll", "/api/v1/sites/enroll")
     asked = [
         (method.upper(), re.sub(r"\{[^}]+\}", SOME_ID, path.removeprefix("/api/v1")))
-        for path, of in document["paths"].items() if path.startswith("/api/v1/") and not path.startswith("/api/v1/nodes/enroll")
+        for path, of in document["paths"].items() if path.startswith("/api/v1/") and not path.startswith(enrolments)
         for method in of if method in ("get", "post", "put", "patch", "delete")
     ]  # fmt: skip
     own = [(method, path) for method, path in asked if path.startswith("/admin/")]
