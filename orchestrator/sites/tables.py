@@ -197,6 +197,7 @@ bmc_credentials = Table(
         CheckConstraint("char_length(sealed) between 1 and 1024", name="sealed_is_bounded"),
         nullable=False,
     ),
+    Index("bmc_credentials_by_recipient", "recipient"),
 )
 
 bmc_tasks = Table(

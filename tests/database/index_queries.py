@@ -1,4 +1,4 @@
-"""For each index of the tables that a create writes: a statement that it serves, and the values to explain it with.
+"""For each index of the tables that a create writes, and of BMCs: a statement that it serves, and values to explain it with.
 
 Unique keys and exclusion constraints that guard rows are listed too where statements read by them.
 """
@@ -17,17 +17,22 @@ from orchestrator.catalogue import inventory_store
 from orchestrator.database import census
 from orchestrator.operations.store import retirement
 from orchestrator.reservations.store import starting
+from orchestrator.sites.store import agents, bmc_tasks, bmcs
 
-TABLES = ("allocations", "allocation_timeline", "claims", "nodes", "operations", "slots")
+TABLES = (
+    "allocations", "allocation_timeline", "bmc_credentials", "bmc_tasks", "claims", "node_bmcs", "nodes", "operations", "slots",
+)  # fmt: skip
 GUARDS = {
-    "allocations_pkey", "claims_pkey", "creation_runs_once", "node_name_unique", "nodes_pkey", "one_occupant",
-    "one_right", "slot_unique", "slots_pkey", "timeline_transition_once",
+    "allocations_pkey", "bmc_credentials_pkey", "bmc_tasks_pkey", "claims_pkey", "creation_runs_once", "node_bmcs_pkey",
+    "node_name_unique", "nodes_pkey", "one_bmc_task", "one_occupant", "one_right", "slot_unique", "slots_pkey",
+    "timeline_transition_once",
 }  # fmt: skip
 """Indexes that refuse rows; none of them exists for reading alone."""
 
 _VALUES: dict[str, Any] = {
     "limit": 100, "grace_seconds": 60.0, "notice_seconds": 60.0, "id": UUID(int=1), "after": 0, "scope": UUID(int=1),
-    "key": "none", "tenant_id": UUID(int=1),
+    "key": "none", "tenant_id": UUID(int=1), "site_id": UUID(int=1), "node_id": UUID(int=1), "agent_id": UUID(int=1),
+    "run_id": UUID(int=1), "serial": "01", "lease_fence": 1, "known": [], "grace": 60.0, "nodes": [UUID(int=1)],
 }  # fmt: skip
 _PAGE_OF_TENANT = """
 select * from allocations a where (a.tenant_id, a.id) > (:tenant_id, cast(:id as uuid)) and a.tenant_id <= :tenant_id
@@ -45,6 +50,12 @@ QUERIES = {
     "allocations_overdue": ("find_overdue_allocations", due._OVERDUE),
     "allocations_unhealthy": ("find_past_health_deadline", health._DUE),
     "allocations_waiting_for_units": ("find_nodes_to_start", starting._WAITING),
+    "bmc_credentials_by_recipient": ("retire_agent", agents._FORGET_SEALED),
+    "bmc_tasks_by_node": ("newest_tasks", bmc_tasks._NEWEST),
+    "bmc_tasks_issued": ("lease_bmc_tasks", bmc_tasks._LEASE),
+    "bmc_tasks_open": ("find_overdue", bmc_tasks._OVERDUE),
+    "bmc_tasks_requested": ("find_ready", bmc_tasks._READY),
+    "bmcs_by_site": ("list_bmcs", bmcs._LIST_OF_SITE.replace(":after", ":node_id")),
     "claims_blocked": ("take_census", census._GPUS),
     "claims_by_owner": ("lock_reservation", "select node_id from claims where owner_id = :id and closed_at is null"),
     "claims_open_by_node": (
@@ -111,6 +122,27 @@ insert into operations (scope, key, fingerprint, status, code, body, subject_id,
 select tenant_id, 'k-' || claim_id, sha256('k'), 201, 'ok', repeat('x', 300), id, at, at + interval '1 day' from placed
 """
 
+# Ten sites share the nodes. Each BMC had a task; of one in a hundred it is open, and every second one of these is signed.
+_FILL_BMCS = """
+insert into sites (id, name, recovery_key, lease_fence, lease_agent, lease_run, lease_until)
+select md5('site' || n)::uuid, 'site-' || n, decode(repeat('11', 32), 'hex'), 1, md5('agent' || n)::uuid, gen_random_uuid(),
+       clock_timestamp() + interval '1 h' from generate_series(0, 9) n;
+insert into site_agents (id, site_id, name) select lease_agent, id, 'a' from sites;
+insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, generation, changed_by)
+select id, md5('site' || number % 10)::uuid, 'https://192.0.2.7', decode(repeat('ab', 32), 'hex'), 'root', 1, 'test'
+from (select id, row_number() over (order by unit_base) as number from nodes) n;
+insert into bmc_credentials (node_id, generation, recipient, sealed)
+select node_id, 1, recipient, repeat('x', 130)
+from node_bmcs cross join lateral (values (site_id), (md5(site_id || 'a')::uuid), (md5(site_id || 'b')::uuid)) r(recipient);
+insert into bmc_tasks (node_id, site_id, kind, requested_by, ended_at, outcome)
+select node_id, site_id, 'look', 'test', clock_timestamp(), 'completed' from node_bmcs cross join generate_series(1, 2);
+insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until, fence, envelope, issued_at)
+select b.node_id, b.site_id, 'look', 'test', 'lease', clock_timestamp(), clock_timestamp() + interval '10 min', f.fence,
+       case when f.fence is not null then '{}'::jsonb end, case when f.fence is not null then clock_timestamp() end
+from (select node_id, site_id, row_number() over (order by node_id) as number from node_bmcs) b,
+     lateral (select case when b.number % 200 = 0 then 1 end as fence) f where b.number % 100 = 0;
+"""
+
 
 def fill(connection: psycopg.Connection[Any], filled: int) -> None:
     """Put an active allocation on the first `filled` slots of each node, and analyse the tables."""
@@ -118,6 +150,12 @@ def fill(connection: psycopg.Connection[Any], filled: int) -> None:
     connection.execute(_FILL, {"filled": filled})
     connection.execute("reset session_replication_role")
     connection.execute("vacuum (analyze) claims, allocations, allocation_timeline, operations, nodes, slots")
+
+
+def fill_bmcs(connection: psycopg.Connection[Any]) -> None:
+    """Give each node a BMC in one of ten sites, with sealed passwords and tasks, and analyse the tables."""
+    connection.execute(_FILL_BMCS)
+    connection.execute("vacuum (analyze) sites, site_agents, node_bmcs, bmc_credentials, bmc_tasks")
 
 
 def explain(connection: psycopg.Connection[Any], index: str, options: str = "costs off") -> str:

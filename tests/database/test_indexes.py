@@ -1,4 +1,4 @@
-"""Each index of the tables that a create writes guards rows, or serves a statement whose plan in a filled fleet uses it."""
+"""Each index of the tables that a create writes, and of BMCs, guards rows, or serves a statement whose plan uses it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psycopg
 
 from benchmarks.seeding import seed_fleet, seed_tenants
 from tests.allocations.seeding import connect
-from tests.database.index_queries import GUARDS, QUERIES, TABLES, explain, fill
+from tests.database.index_queries import GUARDS, QUERIES, TABLES, explain, fill, fill_bmcs
 
 _INDEXES = """
 select i.relname from pg_index x join pg_class i on i.oid = x.indexrelid join pg_class t on t.oid = x.indrelid
@@ -25,6 +25,7 @@ def test_every_index_is_used(database_url: str) -> None:
     seed_tenants(database_url, 1)
     with connect(database_url) as connection:
         fill(connection, filled=4)
+        fill_bmcs(connection)
         unused = {name: plan for name in QUERIES if name not in (plan := explain(connection, name))}
     assert unused == {}
 

@@ -136,6 +136,8 @@ create table bmc_credentials (
 );
 comment on table bmc_credentials is 'Sealed passwords of BMCs: no process of the control plane can open one.';
 comment on column bmc_credentials.recipient is 'An agent of the site, or the site itself: its recovery key.';
+create index bmc_credentials_by_recipient on bmc_credentials (recipient);
+comment on index bmc_credentials_by_recipient is 'What was sealed to an agent that is revoked, or has another key.';
 
 create table bmc_tasks (
     id             uuid primary key default gen_random_uuid(),
