@@ -8,6 +8,7 @@ COMMANDS = "orchestrator/sites/commands"
 RULES = "tests/sites/test_rules.py"
 IDENTITY = "tests/sites/test_identity.py"
 WITHOUT_THE_LEASE = (f"{IDENTITY}::test_without_the_lease_nothing_is_handed_out_stored_or_accepted",)
+EACH_STEP = ("tests/sites/test_killed_rotations.py::test_no_password_is_lost_at_any_step[killed_at]",)
 SEALED = (f"{RULES}::test_a_sealed_password_opens_for_its_recipient_and_purpose_alone",)
 
 MUTANTS: list[Mutant] = [
@@ -98,5 +99,38 @@ MUTANTS: list[Mutant] = [
         "revoked = await certificates.revoke_certificates(tx, agent_id, reason, _AGENT)",
         "revoked = 0",
         (f"{IDENTITY}::test_what_no_longer_counts_is_refused_at_once[revoked]",),
+    ),
+    Mutant(
+        "sites: a rotation forgets the present password when the next one is stored",
+        "nodes",
+        f"{COMMANDS}/reports.py",
+        "            await bmcs.store_sealed(tx, bmc.node_id, wanted, body.sealed)\n",
+        "            await bmcs.store_sealed(tx, bmc.node_id, wanted, body.sealed)\n"
+        "            await bmcs.forget_other_passwords(tx, bmc.node_id, wanted)\n",
+        EACH_STEP,
+    ),
+    Mutant(
+        "sites: a stored password is not one that later tasks try",
+        "nodes",
+        f"{COMMANDS}/reports.py",
+        "            await bmcs.set_pending(tx, bmc.node_id, wanted)\n",
+        "",
+        EACH_STEP,
+    ),
+    Mutant(
+        "sites: the BMC receives a password that is stored nowhere",
+        "agent",
+        "node_agent/site/effects.py",
+        "            generation, new = await self._stored_new(order, current.generation + 1)",
+        "            generation, new = current.generation + 1, new_password()",
+        EACH_STEP,
+    ),
+    Mutant(
+        "sites: two processes that ask at once both get the lease",
+        "nodes",
+        "orchestrator/sites/store/sites.py",
+        "where a.id = :agent_id) for no key update of s",
+        "where a.id = :agent_id)",
+        ("tests/sites/test_leases.py::test_one_of_many_processes_gets_a_free_lease_and_copies_of_it_get_nothing",),
     ),
 ]
