@@ -44,11 +44,11 @@ class Shell:
     """Command lines with one key."""
 
     def __init__(self, address: str, key: str | None) -> None:
-        self._settings = {"BERTH_API_URL": address, "BERTH_API_KEY": key or ""}
+        self.settings = {"BERTH_API_URL": address, "BERTH_API_KEY": key or ""}
 
     def run(self, line: str) -> Result:
         """One command line."""
-        return RUNNER.invoke(app, shlex.split(line), env=self._settings)
+        return RUNNER.invoke(app, shlex.split(line), env=self.settings)
 
     def json(self, line: str) -> Any:
         """What a command line that succeeds prints for programs; the same one for people says something as well."""

@@ -27,6 +27,10 @@ def _holder(site: Site) -> str | None:
     return next((agent.name for agent in site.agents if agent.id == site.lease.agent_id), str(site.lease.agent_id))
 
 
+def _key(agent: SiteAgent) -> str:
+    return "no key" if agent.sealing_key_fingerprint is None else f"key {agent.sealing_key_fingerprint}"
+
+
 COLUMNS: list[Column] = [
     ("name", lambda s: s.name), ("id", lambda s: s.id), ("machines", lambda s: s.machines),
     ("agents", lambda s: sum(agent.state == "active" for agent in s.agents)),
@@ -35,7 +39,7 @@ COLUMNS: list[Column] = [
 ROWS: list[Column] = [
     *COLUMNS, ("recovery key", lambda s: s.recovery_key_fingerprint),
     ("lease until", lambda s: s.lease and s.lease.until), ("fence", lambda s: s.lease and s.lease.fence),
-    ("known agents", lambda s: ", ".join(f"{a.name} ({a.state}, key {a.sealing_key_fingerprint})" for a in s.agents)),
+    ("known agents", lambda s: ", ".join(f"{a.name} ({a.state}, {_key(a)})" for a in s.agents)),
 ]  # fmt: skip
 AGENT: list[Column] = [
     ("name", lambda a: a.name), ("id", lambda a: a.id), ("state", lambda a: a.state), ("epoch", lambda a: a.epoch),
