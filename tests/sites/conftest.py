@@ -25,3 +25,13 @@ def site(stage: Stage) -> Iterator[Site]:
     made = stage.site()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="package")
+def served(stage: Stage) -> Iterator[Site]:
+    """A site whose one agent holds the lease, for tests that need no more of it: each makes its own machines."""
+    made = stage.site()
+    made.agent("a")
+    made.wait_for_holder("a")
+    yield made
+    made.stop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import httpx
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from prometheus_client.parser import text_string_to_metric_families
 
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, orchestrator_plan
@@ -147,13 +149,22 @@ class Agent:
         assert not self.died(), self.log.read_text(errors="replace")[-2000:]
         return self.says("serving")
 
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a sample at the agent's own metrics; 0.0 if it has none yet."""
+        return scraped(self._plan.metrics_port, name, **labels)
+
     def says(self, text: str) -> bool:
         return self.log.exists() and text in self.log.read_text(errors="replace")
 
 
-def _inherited() -> dict[str, str]:
-    import os
+def scraped(port: int, name: str, **labels: str) -> float:
+    """The value of a sample at a process's metrics; 0.0 if it has none yet."""
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_SECONDS_MAX).text
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return next((one.value for one in samples if (one.name, one.labels) == (name, labels)), 0.0)
 
+
+def _inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
 
 
@@ -231,13 +242,12 @@ class Stage:
         self.authority: Authority = ensure_authority(directory, "berth.local")
         self.endpoints = Endpoints(url, "", "", free_port(), free_port(), as_roles(url))
         self.background = Background()
+        self._node_plan = orchestrator_plan("node", self.endpoints, self.authority, free_port())
         self._children = [
             ChildProcess(
                 orchestrator_plan("public", self.endpoints, self.authority, free_port()), directory / "api.log"
             ),
-            ChildProcess(
-                orchestrator_plan("node", self.endpoints, self.authority, free_port()), directory / "node.log"
-            ),
+            ChildProcess(self._node_plan, directory / "node.log"),
         ]
         self._stop = asyncio.Event()
         self.http = httpx.Client(base_url=self.endpoints.api_url, timeout=WAIT_SECONDS_MAX)
@@ -279,6 +289,10 @@ class Stage:
         await running
         await issuing.close()
         await database.close()
+
+    def metric(self, name: str) -> float:
+        """The value of a sample at the node listener's metrics."""
+        return scraped(self._node_plan.metrics_port, name)
 
     def site(self) -> Site:
         self._numbers += 1

@@ -112,7 +112,9 @@ def test_another_sealing_key_needs_another_enrolment(stage: Stage, site: Site, t
 def test_without_the_lease_nothing_is_handed_out_stored_or_accepted(stage: Stage, site: Site, tmp_path: Path) -> None:
     first, second = (RawAgent(stage, site, name, tmp_path) for name in ("first", "second"))
     assert first.lease().json()["held"]
+    refused = stage.metric("berth_site_leases_refused_total")
     assert not second.lease().json()["held"]
+    assert stage.metric("berth_site_leases_refused_total") == refused + 1
     with stage.machine() as machine:
         site.put_bmc(machine)
         stage.request(machine.node_id, "rotate")

@@ -32,7 +32,8 @@ def recovered_password(stage: Stage, site: Site, machine: Machine, generation: i
 def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, site: Site, point: CrashPoint) -> None:
     first = site.agent("first", crash_at=f"{point}:1")
     site.wait_for_holder("first")
-    site.agent("second")
+    second = site.agent("second")
+    assert second.metric("berth_site_agent_lease_held") == 0
     with stage.machine() as machine:
         site.put_bmc(machine)
         stage.request(machine.node_id, "rotate")
@@ -43,6 +44,8 @@ def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, s
         assert machine.password != FIRST_PASSWORD
         assert machine.password == recovered_password(stage, site, machine, 2)
         assert machine.service.machine.effects.count("password") == 1, "the password is changed once"
+        if point is not CrashPoint.REPORT_AFTER_ANSWER:
+            assert second.metric("berth_site_agent_lease_held") == 1
 
 
 @pytest.mark.full

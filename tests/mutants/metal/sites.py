@@ -133,4 +133,12 @@ MUTANTS: list[Mutant] = [
         "where a.id = :agent_id)",
         ("tests/sites/test_leases.py::test_one_of_many_processes_gets_a_free_lease_and_copies_of_it_get_nothing",),
     ),
+    Mutant(
+        "sites: the gauges of a removed site stay",
+        "worker",
+        "worker/sites/sweeping.py",
+        "        gauge.clear()\n",
+        "        pass\n",
+        ("tests/sites/test_metrics.py::test_the_workers_metrics_follow_the_database",),
+    ),
 ]
