@@ -125,5 +125,7 @@ class RedfishBmc(Bmc):
 
     async def close(self) -> None:
         """Delete the session and close connections."""
-        await self._session.end()
-        await self._wire.close()
+        try:
+            await self._session.end()
+        finally:
+            await self._wire.close()

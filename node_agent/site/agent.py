@@ -32,7 +32,7 @@ from node_agent.problems import CannotStart
 from node_agent.settings import Settings
 from node_agent.site.admission import SiteTrust
 from node_agent.site.bmcs import Connect
-from node_agent.site.effects import BmcEffects
+from node_agent.site.effects import BmcEffects, StoreRefused
 from node_agent.site.lease import Lease
 from node_agent.site.metrics import SiteMetrics
 from node_agent.site.runner import Runner
@@ -219,6 +219,8 @@ class SiteAgent:
         while True:
             try:
                 return await self._connection.post(f"/site/v1/tasks/{task_id}/password", body, StoredPassword)
+            except RequestRefused as refused:
+                raise StoreRefused(str(refused)) from refused
             except (Unreachable, CredentialsRefused) as error:
                 self._note(error, "password")
                 await asyncio.sleep(backoff.next_seconds())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import httpx
 
@@ -15,11 +16,14 @@ Guard = Callable[[], None]
 Connect = Callable[[BmcAccess, Guard], Bmc]
 """Makes a client for one task. It connects with its first call, and is closed after the task."""
 
+_BEFORE_SENDING: Final = (".send_request_headers.started", ".send_request_body.started")
+"""Events of httpcore's `trace` extension right before bytes of a request are written, after TCP and TLS are set up."""
 DEADLINES = Deadlines(settle_seconds=300)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
-    """Evaluates the guard right before each request: a process that stood still sends nothing after its lease."""
+    """Evaluates the guard before each request, and again before its bytes: a process that stood still sends nothing after its
+    lease, nor does one whose connection took longer than that."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport, guard: Guard) -> None:
         self._transport = transport
@@ -28,7 +32,12 @@ class GuardedTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request, or raise what the guard raises."""
         self._guard()
+        request.extensions = {**request.extensions, "trace": self._traced}
         return await self._transport.handle_async_request(request)
+
+    async def _traced(self, event: str, info: object) -> None:
+        if event.endswith(_BEFORE_SENDING):
+            self._guard()
 
     async def aclose(self) -> None:
         """Close the connections."""

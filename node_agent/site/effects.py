@@ -31,8 +31,12 @@ from node_agent.wire.sites import (
 log = structlog.get_logger("node_agent.site.effects")
 
 Store = Callable[[UUID, StorePassword], Awaitable[StoredPassword]]
-"""Stores a sealed password in the control plane. Returns only with its answer."""
+"""Stores a sealed password in the control plane. Returns only with its answer. Raises `StoreRefused`."""
 DETAIL_LENGTH_MAX = 400
+
+
+class StoreRefused(Exception):
+    """The control plane refuses the sealed password: its recipients are no longer those that the task names."""
 
 
 class NotDone(Exception):
@@ -159,7 +163,10 @@ class BmcEffects:
         body = StorePassword(
             fence=order.body.fence, lease_fence=order.lease_fence, generation=generation, sealed=sealed
         )
-        stored = await self._store(order.body.task_id, body)
+        try:
+            stored = await self._store(order.body.task_id, body)
+        except StoreRefused as refused:
+            raise NotDone("password_refused", str(refused)) from refused
         if not stored.stored:
             raise LeaseEnded("the control plane says that the task or the lease no longer counts")
         return stored

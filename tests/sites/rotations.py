@@ -1,4 +1,4 @@
-"""Agents of a site in this process, each of which dies or stands still at any step: commands and the stub BMC are real.
+"""Agents of a site in this process that die or stop at any step, with the real commands and Redfish client, and a stub BMC.
 
 A step is right before a request to the BMC, a password's way to the control plane, or a report. What a step has done is
 what the next one begins with, so these are all the states in which a process can die.
@@ -22,7 +22,7 @@ from node_agent.protocol import Envelope, TaskBody, open_envelope
 from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.contract import Bmc, BmcAccess
 from node_agent.site.bmcs import DEADLINES, Guard, GuardedTransport
-from node_agent.site.effects import BmcEffects, Order
+from node_agent.site.effects import BmcEffects, Order, StoreRefused
 from node_agent.site.lease import Lease
 from node_agent.wire.sites import (
     BmcTaskAnswer,
@@ -35,6 +35,7 @@ from node_agent.wire.sites import (
 )
 from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context, Limits, transact
+from orchestrator.problems import Invalid
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
 from orchestrator.sites.commands.reports import accept_bmc_report, store_password
 from orchestrator.sites.commands.tasks import advance_bmc_task
@@ -93,7 +94,7 @@ class _Stepping(httpx.AsyncBaseTransport):
 
 
 class Rotations:
-    """One site with two agents and a recovery key; each machine has a BMC of its own."""
+    """One site with two agents and a recovery key; each machine has its BMC."""
 
     def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey) -> None:
         self.fleet, self.context, self._signing = fleet, context, key
@@ -147,7 +148,10 @@ class Rotations:
 
         async def store(task_id: uuid.UUID, body: StorePassword) -> StoredPassword:
             await step()
-            return await store_password(self.context, agent.id, task_id, body, "r")
+            try:
+                return await store_password(self.context, agent.id, task_id, body, "r")
+            except Invalid as refused:
+                raise StoreRefused(str(refused)) from refused
 
         def connect(access: BmcAccess, guard: Guard) -> Bmc:
             transport = _Stepping(GuardedTransport(StubTransport(machine.service), guard), step)

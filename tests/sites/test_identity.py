@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.api.calling import Caller, problem, signing_request
-from tests.sites.stage import FIRST_PASSWORD, LEASE_SECONDS, Site, Stage
-from tests.support.waiting import wait_for
+from tests.sites.stage import FIRST_PASSWORD, Site, Stage
 
 
 class RawAgent:
@@ -121,7 +120,8 @@ def test_without_the_lease_nothing_is_handed_out_stored_or_accepted(stage: Stage
         (task,) = first.tasks()["tasks"]
         fence = stage.fleet.one("select fence from bmc_tasks where id = %s", task["task_id"])
         assert not second.tasks(0)["held"]
-        wait_for(lambda: second.lease().json()["held"], "the second agent gets the lease", 10 * LEASE_SECONDS)
+        stage.fleet.connection.execute("update sites set lease_until = clock_timestamp() where id = %s", (site.id,))
+        assert second.lease().json()["held"]
         old = first.fence
         assert second.fence == old + 1
         password = {"fence": fence, "lease_fence": old, "generation": 2, "sealed": {site.id: "x", first.id: "x"}}
@@ -138,6 +138,86 @@ def test_without_the_lease_nothing_is_handed_out_stored_or_accepted(stage: Stage
         assert second.send(task["task_id"], "result", now).json()["applied"]
         assert second.send(task["task_id"], "result", now).json()["reason"] == "already_applied"
         assert machine.password == FIRST_PASSWORD
+
+
+def test_an_agent_of_another_site_and_a_copy_get_nothing(stage: Stage, site: Site, tmp_path: Path) -> None:
+    agent, other = RawAgent(stage, site, "a", tmp_path), RawAgent(stage, stage.site(), "a", tmp_path)
+    assert (agent.lease().json()["held"], other.lease().json()["held"]) == (True, True)
+    with stage.machine() as machine:
+        site.put_bmc(machine)
+        stage.request(machine.node_id, "rotate")
+        assert not other.tasks(0, run_id=agent.run_id, lease_fence=agent.fence)["held"]
+        (task,) = agent.tasks()["tasks"]
+        assert other.tasks(0)["tasks"] == []
+        fence = stage.fleet.one("select fence from bmc_tasks where id = %s", task["task_id"])
+        report = {
+            "fence": fence,
+            "lease_fence": agent.fence,
+            "outcome": "failed",
+            "failure": {"code": "c", "detail": "d"},
+        }
+        sealed = {site.id: "x", other.id: "x"}
+        password = {"fence": fence, "lease_fence": agent.fence, "generation": 2, "sealed": sealed}
+        problem(other.send(task["task_id"], "result", report), 404, "not_found")
+        problem(other.send(task["task_id"], "password", password), 404, "not_found")
+        assert agent.lease().json()["held"]
+        own, agent.run_id = agent.run_id, str(uuid.uuid4())
+        copied, fence_of_copy = agent.lease().json(), agent.fence
+        assert (copied["held"], agent.tasks(0, lease_fence=fence_of_copy)["held"]) == (False, False)
+        assert not agent.lease(release=True).json()["held"]
+        agent.run_id = own
+        assert agent.lease().json()["held"], "a copy does not give up the lease of the process that holds it"
+        assert stage.bmc(machine.node_id)["task"]["outcome"] is None
+        assert agent.send(task["task_id"], "result", report).json()["applied"]
+
+
+def test_a_token_enrols_what_it_was_made_for_alone(stage: Stage, site: Site, tmp_path: Path) -> None:
+    agent = RawAgent(stage, site, "a", tmp_path)
+    of_node = stage.admin.make(f"/admin/nodes/{stage.node()}/enrolment-token")["token"]
+    of_agent = stage.admin.make(f"/admin/sites/{site.id}/agents", {"name": "b"})["token"]
+    for path, token in (("/sites/enroll", of_node), ("/nodes/enroll", of_agent)):
+        body = {"token": token, "hardware_id": "hw", "csr_pem": signing_request(agent.key)}
+        problem(Caller(stage.http, None).call("POST", path, body), 401, "unauthenticated")
+    assert [one["state"] for one in site.read()["agents"]] == ["active", "registered"]
+
+
+BODIES: tuple[bytes, ...] = (
+    b"", b"null", b"[]", b"{}", b"{", b"\xff\xfe", b"[" * 100_000, b'{"run_id": "' + b"x" * 3_000_000 + b'"}',
+    b'{"run_id": "\\u0000", "agent_version": "\\u0000", "sealing_key": 1e999}',
+)  # fmt: skip
+
+
+def test_empty_huge_and_malformed_bodies_are_refused_by_code(stage: Stage, site: Site, tmp_path: Path) -> None:
+    agent = RawAgent(stage, site, "a", tmp_path)
+    task = f"/site/v1/tasks/{uuid.uuid4()}"
+    for path in ("/site/v1/lease", "/site/v1/certificate", f"{task}/password", f"{task}/result"):
+        for body in BODIES:
+            answer = agent.http.post(path, content=body, headers={"content-type": "application/json"})
+            assert answer.status_code in (400, 413, 422), (path, body[:40], answer.text[:200])
+            assert answer.json()["code"], (path, body[:40])
+    for query in (
+        {},
+        {"run_id": "x"},
+        {"lease_fence": -1},
+        {"lease_fence": 2**70},
+        {"limit": 65},
+        {"timeout_seconds": 61},
+    ):
+        wanted: dict[str, Any] = {
+            "run_id": agent.run_id,
+            "lease_fence": 0,
+            "timeout_seconds": 0,
+            **query,
+            **({} if query else {"x": 1}),
+        }
+        problem(agent.http.get("/site/v1/tasks/wait", params=wanted), 422, "invalid")
+    known: list[tuple[str, Any]] = [
+        ("run_id", agent.run_id),
+        ("lease_fence", "0"),
+        *(("known", str(uuid.uuid4())) for _ in range(65)),
+    ]
+    problem(agent.http.get("/site/v1/tasks/wait", params=known), 422, "invalid")
+    assert site.read()["lease"] is None
 
 
 def test_the_first_stored_password_of_a_rotation_stays(stage: Stage, site: Site, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An agent dies, or stands still while another takes over, at each step of a rotation: no password is lost (P7, P8)."""
+"""An agent dies, or stops while another takes over, at each step of a rotation: no password is lost (P7, P8)."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import pytest
+
 from node_agent.wire.sites import BmcTaskKind, LeaseRequest
 from orchestrator.sites.commands.leases import Held, lease_bmc_tasks, take_site_lease
 from tests.sites.rotations import Agent, Rotations, rotations
@@ -58,5 +60,53 @@ def test_a_late_report_counts_while_no_other_process_took_the_lease(database_url
                 answer = await stage.perform(stage.first, machine, order, step)
                 assert (answer.applied, answer.reason) == ((True, None) if successor is None else (False, "lease_lost"))
                 assert machine.state()[2] == ("completed" if successor is None else None)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("kind", [BmcTaskKind.ROTATE, BmcTaskKind.RESEAL])
+def test_a_password_is_not_stored_for_a_key_that_its_recipient_no_longer_has(
+    database_url: str, kind: BmcTaskKind
+) -> None:
+    async def scene() -> None:
+        async with rotations(database_url) as stage:
+            machine = await stage.machine()
+            await machine.request(kind)
+            order = await stage.take(stage.first, machine)
+            stage.fleet.connection.execute(
+                "update site_agents set epoch = 2, sealing_key = sha256('new'), sealing_key_epoch = 2 where id = %s",
+                (stage.second.id,),
+            )
+
+            async def step() -> None:
+                """Go on."""
+
+            assert (await stage.perform(stage.first, machine, order, step)).applied
+            assert machine.state() == (1, None, "failed")
+            assert str(stage.fleet.one("select failure from bmc_tasks")).startswith("password_refused: ")
+            assert machine.service.requests == [], "the BMC was not reached"
+
+    asyncio.run(scene())
+
+
+def test_an_agent_without_a_copy_opens_nothing_until_another_one_reseals(database_url: str) -> None:
+    async def scene() -> None:
+        async with rotations(database_url) as stage:
+            machine = await stage.machine()
+            stage.fleet.connection.execute("delete from bmc_credentials where recipient = %s", (stage.second.id,))
+
+            async def step() -> None:
+                """Go on."""
+
+            async def outcome(agent: Agent, kind: BmcTaskKind) -> object:
+                await machine.request(kind)
+                assert (await stage.perform(agent, machine, await stage.take(agent, machine), step)).applied
+                return machine.state()[2]
+
+            assert await outcome(stage.second, BmcTaskKind.LOOK) == "failed"
+            assert str(stage.fleet.one("select failure from bmc_tasks")).startswith("not_sealed: ")
+            assert await outcome(stage.first, BmcTaskKind.RESEAL) == "completed"
+            assert machine.service.requests == [], "neither reached the BMC"
+            assert await outcome(stage.second, BmcTaskKind.LOOK) == "completed"
 
     asyncio.run(scene())

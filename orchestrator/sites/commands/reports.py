@@ -58,7 +58,7 @@ async def store_password(
         bmc, task = locked.bmc, locked.task
         if not locked.leased or task.outcome is not None or task.fence != body.fence:
             return StoredPassword(stored=False)
-        await _require_sealing(tx, agent_id, bmc, body)
+        await _require_sealing(tx, agent_id, bmc, task_id, body)
         if task.kind is BmcTaskKind.ROTATE and bmc.pending_generation is None:
             wanted = next_generation(bmc.generation, None)
             if body.generation != wanted:
@@ -84,10 +84,15 @@ async def store_password(
     return await transact(context, work)
 
 
-async def _require_sealing(tx: Transaction, agent_id: UUID, bmc: Bmc, body: StorePassword) -> None:
-    allowed = await agents.sealing_keys(tx, bmc.site_id)
+async def _require_sealing(tx: Transaction, agent_id: UUID, bmc: Bmc, task_id: UUID, body: StorePassword) -> None:
+    # An agent that enrolled again after the task was signed has another key: it could not open a copy for the old one.
+    named = await bmc_tasks.signed_recipients(tx, task_id)
+    present = await agents.sealing_keys(tx, bmc.site_id)
+    allowed = {one for one, key in present.items() if named.get(one) == key.hex()}
     if not is_sealed_enough(body.sealed.keys(), bmc.site_id, agent_id, allowed):
-        raise _invalid("sealed", "is for this agent, the recovery key of the site, and other agents of the site")
+        raise _invalid(
+            "sealed", "is for this agent, the recovery key, and agents of the site whose keys the task names"
+        )
 
 
 async def accept_bmc_report(

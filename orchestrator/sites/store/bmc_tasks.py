@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from node_agent.protocol import TaskBody
+from node_agent.protocol import Envelope, TaskBody
 from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TASK_SECONDS_MAX, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE
@@ -96,6 +97,7 @@ update bmc_tasks set fence = :fence, envelope = cast(:envelope as jsonb), issued
     waits_since = :clock, waits_until = :waits_until
 where id = :id and issued_at is null and ended_at is null
 """
+_ENVELOPE = "select envelope from bmc_tasks where id = :id"
 _END = """
 update bmc_tasks set outcome = :outcome, failure = :failure, ended_at = clock_timestamp(),
     waits_for = null, waits_since = null, waits_until = null
@@ -200,6 +202,13 @@ async def issue_task(
         "waits_for": WAITS_FOR_AGENT, "waits_until": body.expires_at + timedelta(seconds=REPORT_GRACE_SECONDS),
     }  # fmt: skip
     await tx.execute(_ISSUE, values)
+
+
+async def signed_recipients(reading: Reading, task_id: UUID) -> dict[UUID, str]:
+    """The sealing keys that an issued task names, by recipient, in hex."""
+    envelope = (await reading.execute(_ENVELOPE, {"id": task_id})).scalar_one()
+    body = TaskBody.model_validate_json(base64.b64decode(Envelope.model_validate(envelope).payload))
+    return BmcTaskParameters.model_validate(body.parameters).recipients
 
 
 async def end_task(tx: Transaction, task_id: UUID, outcome: BmcTaskOutcome, failure: str | None) -> None:
