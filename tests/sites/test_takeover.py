@@ -46,6 +46,8 @@ def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, s
         assert machine.service.machine.effects.count("password") == 1, "the password is changed once"
         if point is not CrashPoint.REPORT_AFTER_ANSWER:
             assert second.metric("berth_site_agent_lease_held") == 1
+        assert second.stop() == 0
+        assert site.holder() != "second", "an orderly stop gives the lease up"
 
 
 @pytest.mark.full
@@ -71,6 +73,7 @@ def test_a_killed_holder_is_replaced_and_cannot_come_back(stage: Stage, site: Si
     assert site.holder() == "second"
 
 
+@pytest.mark.full
 def test_an_orderly_stop_gives_the_lease_up(stage: Stage, site: Site) -> None:
     first = site.agent("first")
     site.wait_for_holder("first")

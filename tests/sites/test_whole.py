@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import uuid
 
+import pytest
+
 from berth.process.sealed_passwords import Purpose, unseal
 from tests.sites.stage import FIRST_PASSWORD, USER, Site, Stage
 from tests.support.waiting import wait_for
@@ -69,6 +71,7 @@ def test_a_wrong_password_is_named_and_changes_nothing(stage: Stage, served: Sit
         assert stage.done(machine.node_id, "rotate")["task"]["outcome"] == "completed"
 
 
+@pytest.mark.full
 def test_an_agent_that_enrolled_later_opens_nothing_until_it_is_resealed(stage: Stage, site: Site) -> None:
     first = site.agent("first")
     site.wait_for_holder("first")
