@@ -123,10 +123,20 @@ def head_version(database: psycopg.Connection) -> int:
 
 
 def asked(nats_url: str, ask: Callable[[Client], Any]) -> Any:
-    """The result of the coroutine `ask` over a new connection."""
+    """The result of the coroutine `ask` over a new connection. Raises at once if no server accepts it."""
+
+    async def silent(_: Exception) -> None:
+        """The client logs a trace of each attempt otherwise."""
 
     async def run() -> Any:
-        client = await nats.connect(nats_url, allow_reconnect=False)
+        client = await nats.connect(
+            nats_url,
+            allow_reconnect=False,
+            connect_timeout=2,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            error_cb=silent,
+        )
         try:
             return await ask(client)
         finally:

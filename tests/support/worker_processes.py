@@ -23,6 +23,7 @@ from tests.allocations.driving import CONNECTION, PROVISIONED, WIPED, completed,
 from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key, write_symmetric_keys
 from tests.databases import as_role
 from tests.metrics_ports import NO_ANSWER, get
+from tests.support.nats_servers import NatsServers
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ Answering = Callable[[dict[str, Any]], ResultReport | None]
 class Processes:
     """Relay and workers of one test, on its own database and NATS."""
 
-    def __init__(self, url: str, nats: LocalNats, temporal_address: str, directory: Path) -> None:
+    def __init__(self, url: str, nats: LocalNats | NatsServers, temporal_address: str, directory: Path) -> None:
         self.url = url
         self.nats = nats
         self.temporal_address = temporal_address
@@ -46,9 +47,10 @@ class Processes:
         self.metrics_port = 0
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def start_relay(self) -> subprocess.Popen[bytes]:
+    def start_relay(self, **settings: object) -> subprocess.Popen[bytes]:
         """`python -m outbox_relay`."""
-        return self._start("outbox_relay", {"BERTH_METRICS_PORT": str(free_port())})
+        overrides = {f"BERTH_{name.upper()}": str(value) for name, value in settings.items()}
+        return self._start("outbox_relay", {"BERTH_METRICS_PORT": str(free_port()), **overrides})
 
     def start_worker(self, **settings: object) -> subprocess.Popen[bytes]:
         """`python -m worker`, ready."""

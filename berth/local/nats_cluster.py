@@ -1,0 +1,40 @@
+"""Servers of NATS that form a cluster on the loopback address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from berth.local.servers import LocalNats
+from berth.local.state import write_whole
+
+if TYPE_CHECKING:
+    from berth.local.nats_users import NatsUsers
+
+ROUTES_FILE = "nats-routes.conf"
+
+
+class NatsMember(LocalNats):
+    """One server of a cluster. The members reach each other at `route_ports`, with a password that a file of its own holds.
+
+    `number` is its place in `route_ports`, from 0; its port for clients answers before the cluster has a leader.
+    """
+
+    def __init__(
+        self, directory: Path, ports: tuple[int, int], number: int, route_ports: tuple[int, ...], password: str,
+        users: NatsUsers | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(directory, *ports, users)
+        self.name = self.server_name = f"nats-{number + 1}"
+        self._route_port = route_ports[number]
+        self._route_ports = route_ports
+        self._password = password
+
+    def _routes(self) -> str:
+        routes = ", ".join(f'"nats://member:{self._password}@127.0.0.1:{port}"' for port in self._route_ports)
+        text = (
+            f'cluster {{\n  name: berth-local\n  listen: "127.0.0.1:{self._route_port}"\n  routes: [{routes}]\n'
+            f'  authorization {{ user: member, password: "{self._password}", timeout: 2 }}\n}}\n'
+        )
+        write_whole(self.directory / ROUTES_FILE, text, mode=0o600)
+        return f'include "{ROUTES_FILE}"\n'

@@ -1,0 +1,103 @@
+"""Three servers of NATS that keep the stream together, each of which a test may kill, freeze or wipe."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+
+from berth.local.nats_cluster import NatsMember
+from berth.local.servers import free_port
+from tests.outbox_relay.relays import STREAM, asked
+from tests.support.waiting import wait_for
+
+
+class NatsServers:
+    """The cluster, started."""
+
+    def __init__(self, directory: Path) -> None:
+        routes = tuple(free_port() for _ in range(3))
+        password = secrets.token_hex(16)
+        self.members = [
+            NatsMember(directory / f"nats-{number + 1}", (free_port(), free_port()), number, routes, password)
+            for number in range(3)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Addresses of all three."""
+        return ",".join(member.url for member in self.members)
+
+    def start(self, *members: NatsMember) -> None:
+        """Start these, or all, and wait until they can make streams."""
+        for member in members or self.members:
+            member.start()
+
+    def stop(self) -> None:
+        for member in self.members:
+            if member.process is not None:
+                os.kill(member.process.pid, signal.SIGCONT)
+            member.kill()
+
+    def leader(self) -> NatsMember:
+        """The server that leads the stream; waits until there is one."""
+        found: list[NatsMember] = []
+
+        def look() -> bool:
+            name = self._leader_name()
+            found[:] = [member for member in self.members if member.server_name == name]
+            return bool(found)
+
+        wait_for(look, "the stream has a leader", 60)
+        return found[0]
+
+    def followers(self) -> list[NatsMember]:
+        leader = self.leader()
+        return [member for member in self.members if member is not leader]
+
+    def current(self) -> bool:
+        """Whether each member has all of the stream."""
+
+        async def ask(client: Client) -> bool:
+            cluster = (await client.jetstream().stream_info(STREAM)).cluster
+            return cluster is not None and sum(bool(one.current) for one in cluster.replicas or ()) == 2
+
+        return any(_answered(member, ask) for member in self.members)
+
+    def _leader_name(self) -> str | None:
+        async def ask(client: Client) -> str | None:
+            cluster = (await client.jetstream().stream_info(STREAM)).cluster
+            return None if cluster is None else cluster.leader
+
+        names = (_answered(member, ask) for member in self.members if member.process is not None)
+        return next((name for name in names if name), None)
+
+
+def _answered(member: NatsMember, ask: object) -> object:
+    try:
+        return asked(member.url, ask)  # type: ignore[arg-type]
+    except (nats.errors.Error, OSError):
+        return None
+
+
+def wipe(member: NatsMember) -> None:
+    """As if the disk of this server, which does not run, had been replaced."""
+    shutil.rmtree(member.directory)
+
+
+@contextmanager
+def nats_servers(directory: Path) -> Iterator[NatsServers]:
+    """Three servers, killed at the end."""
+    servers = NatsServers(directory)
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.stop()
