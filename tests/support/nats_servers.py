@@ -6,9 +6,10 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import nats
 from nats.aio.client import Client
@@ -17,6 +18,8 @@ from berth.local.nats_cluster import NatsMember
 from berth.local.servers import free_port
 from tests.outbox_relay.relays import STREAM, asked
 from tests.support.waiting import wait_for
+
+T = TypeVar("T")
 
 
 class NatsServers:
@@ -80,9 +83,11 @@ class NatsServers:
         return next((name for name in names if name), None)
 
 
-def _answered(member: NatsMember, ask: object) -> object:
+def _answered(member: NatsMember, ask: Callable[[Client], Awaitable[T]]) -> T | None:
+    """None: the server does not run, or has no answer."""
     try:
-        return asked(member.url, ask)  # type: ignore[arg-type]
+        found: T = asked(member.url, ask)
+        return found
     except (nats.errors.Error, OSError):
         return None
 

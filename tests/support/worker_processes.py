@@ -23,7 +23,6 @@ from tests.allocations.driving import CONNECTION, PROVISIONED, WIPED, completed,
 from tests.allocations.seeding import Seeded, connect, make_context, write_signing_key, write_symmetric_keys
 from tests.databases import as_role
 from tests.metrics_ports import NO_ANSWER, get
-from tests.support.nats_servers import NatsServers
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, wait_for
 
 T = TypeVar("T")
@@ -36,9 +35,10 @@ Answering = Callable[[dict[str, Any]], ResultReport | None]
 class Processes:
     """Relay and workers of one test, on its own database and NATS."""
 
-    def __init__(self, url: str, nats: LocalNats | NatsServers, temporal_address: str, directory: Path) -> None:
+    def __init__(self, url: str, nats: LocalNats, temporal_address: str, directory: Path) -> None:
         self.url = url
         self.nats = nats
+        self.nats_url = nats.url
         self.temporal_address = temporal_address
         self.directory = directory
         self.task_queue = f"q-{uuid.uuid4().hex}"
@@ -88,7 +88,7 @@ class Processes:
         return {
             **os.environ,
             "BERTH_DATABASE_URL": as_role(self.url, Role.WORKER),
-            "BERTH_NATS_URL": self.nats.url,
+            "BERTH_NATS_URL": self.nats_url,
             "BERTH_TEMPORAL_ADDRESS": self.temporal_address,
             "BERTH_TEMPORAL_PAYLOAD_KEY_FILE": str(self.payload_keys),
             "BERTH_TASK_SIGNING_KEY_FILE": str(self.signing_key),

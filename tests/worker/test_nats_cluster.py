@@ -27,7 +27,8 @@ def servers(server_directory: Path, tmp_path: Path) -> Iterator[NatsServers]:
 def processes(
     database_url: str, servers: NatsServers, temporal_server: LocalTemporal, tmp_path: Path
 ) -> Iterator[Processes]:
-    started = Processes(database_url, servers, temporal_server.address, tmp_path)
+    started = Processes(database_url, servers.members[0], temporal_server.address, tmp_path)
+    started.nats_url = servers.url
     yield started
     started.stop()
 
