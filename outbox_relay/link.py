@@ -195,9 +195,13 @@ class NatsLink:
             " make room and restart NATS, which stores nothing more before (its /healthz says which file)",
         )
 
-    async def _write(self, commands: bytes) -> None:
+    def require_connected(self) -> None:
+        """Raise `ServerUnavailable` if the connection is known to be lost; asks nothing."""
         if not self._client.is_connected:
             raise ServerUnavailable("nats", "the connection was lost")
+
+    async def _write(self, commands: bytes) -> None:
+        self.require_connected()
         await self._client._send_command(commands)
         await self._client._flush_pending()
 

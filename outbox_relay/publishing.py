@@ -235,6 +235,8 @@ class Session:
                 if batch:
                     self._send(batch)
                 elif not self._under_way:
+                    # Nothing else would notice that NATS is gone, or has returned with an earlier state, until the next event.
+                    self._link.require_connected()
                     await self._publisher.head.wait_beyond(self._feed.cursor, IDLE_LOOK_SECONDS)
                 continue
             sent = self._under_way[0]

@@ -163,6 +163,14 @@ MUTANTS: list[Mutant] = [
         ("tests/worker/test_saved_positions.py",),
     ),
     Mutant(
+        "an idle relay does not notice that NATS is gone",
+        "relay",
+        "outbox_relay/publishing.py",
+        "                    self._link.require_connected()\n",
+        "",
+        ("tests/outbox_relay/test_trouble.py::test_an_idle_relay_notices_that_nats_is_gone_and_has_returned_empty",),
+    ),
+    Mutant(
         "the relay saves what it sent",
         "relay",
         "outbox_relay/publishing.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,3 +140,28 @@ def test_a_stream_lost_on_all_servers_is_made_anew_from_the_log(
         servers.start()
         published(servers, head_version(database))
     assert len(require_stream_is_log(servers.members[0].url, database)) == head_version(database)
+
+
+@pytest.mark.full
+def test_stores_of_an_earlier_moment_are_brought_up_to_the_log(
+    start_relay: StartRelay, database: psycopg.Connection, database_url: str, servers: NatsServers, tmp_path: Path
+) -> None:
+    """As if the disks of all servers had been restored from snapshots: versions keep their places."""
+    events = [{"number": number} for number in range(300)]
+    leave_events(database, events)
+    start_relay(ready=False, **REPLICAS)
+    published(servers, 300)
+    wait_for(servers.current, "each server has all of the stream", 60)
+    for member in servers.members:
+        member.stop()
+        shutil.copytree(member.directory, tmp_path / member.name)
+    servers.start()
+    leave_events(database, events)
+    published(servers, 600)
+    for member in servers.members:
+        member.kill()
+        wipe(member)
+        shutil.copytree(tmp_path / member.name, member.directory)
+    servers.start()
+    published(servers, 600)
+    assert len(require_stream_is_log(servers.members[0].url, database)) == 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -341,3 +342,17 @@ def test_stream_that_vanishes_is_made_anew(
     asked(nats_url, delete)
     leave_events(database, [{"number": 6}])
     assert len(require_stream_is_log(nats_url, database)) == 6
+
+
+def test_an_idle_relay_notices_that_nats_is_gone_and_has_returned_empty(
+    start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
+) -> None:
+    """Without a new event: what NATS lost is published again as soon as it is back."""
+    relay = start_relay()
+    leave_events(database, [{"number": number} for number in range(5)])
+    require_stream_is_log(nats_url, database)
+    own_nats.kill()
+    wait_for(lambda: not relay.ok()["ok"], "the relay says that NATS is gone")
+    shutil.rmtree(own_nats.directory)
+    own_nats.start()
+    assert len(require_stream_is_log(nats_url, database)) == 5
