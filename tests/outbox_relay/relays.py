@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,27 @@ def leave_events(
                 for number, payload in enumerate(payloads)
             ],
         )
+
+
+@contextmanager
+def events_all_the_time(database_url: str) -> Iterator[None]:
+    """Commits events, a few at a time, for the length of the context."""
+    enough = threading.Event()
+
+    def leave() -> None:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            sizes = itertools.cycle((1, 30, 1, 7))
+            while not enough.is_set():
+                leave_events(connection, [{"number": number} for number in range(next(sizes))])
+                enough.wait(0.01)
+
+    writer = threading.Thread(target=leave)
+    writer.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join()
 
 
 def log_rows(database: psycopg.Connection) -> list[dict[str, Any]]:

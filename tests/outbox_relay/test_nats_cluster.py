@@ -12,9 +12,15 @@ import psycopg
 import pytest
 
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import RelayProcess, head_version, leave_events, require_stream_is_log, stream_end
-from tests.outbox_relay.test_publishing import events_all_the_time
-from tests.support.nats_servers import NatsServers, nats_servers, wipe
+from tests.outbox_relay.relays import (
+    RelayProcess,
+    events_all_the_time,
+    head_version,
+    leave_events,
+    require_stream_is_log,
+    stream_end,
+)
+from tests.support.failover.nats_servers import NatsServers, nats_servers, wipe
 from tests.support.waiting import wait_for
 
 REPLICAS = {"BERTH_LOG_STREAM_REPLICAS": "3"}

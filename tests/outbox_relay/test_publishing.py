@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import psycopg
 import pytest
 
 from berth.local.servers import LocalNats
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import RelayProcess, head_version, leave_events, require_stream_is_log, stream_end
+from tests.outbox_relay.relays import (
+    RelayProcess,
+    events_all_the_time,
+    head_version,
+    leave_events,
+    require_stream_is_log,
+    stream_end,
+)
 from tests.support.waiting import wait_for
-
-
-@contextmanager
-def events_all_the_time(database_url: str) -> Iterator[None]:
-    """Commits events, a few at a time, for the length of the context."""
-    enough = threading.Event()
-
-    def leave() -> None:
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            sizes = itertools.cycle((1, 30, 1, 7))
-            while not enough.is_set():
-                leave_events(connection, [{"number": number} for number in range(next(sizes))])
-                enough.wait(0.01)
-
-    writer = threading.Thread(target=leave)
-    writer.start()
-    try:
-        yield
-    finally:
-        enough.set()
-        writer.join()
 
 
 def reaches(nats_url: str, version: int) -> None:

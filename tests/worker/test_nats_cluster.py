@@ -10,7 +10,7 @@ import pytest
 from berth.local.servers import LocalTemporal
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import create_many, seed
-from tests.support.nats_servers import NatsServers, nats_servers
+from tests.support.failover.nats_servers import NatsServers, nats_servers
 from tests.support.waiting import wait_for
 from tests.support.worker_processes import Processes, play_nodes, release_all
 

@@ -1,4 +1,4 @@
-"""Three servers of NATS that keep the stream together, each of which a test may kill, freeze or wipe."""
+"""Three servers of NATS that keep the stream together, for tests that kill, freeze and wipe them."""
 
 from __future__ import annotations
 
