@@ -99,6 +99,7 @@ def test_publishing_waits_for_two_of_three_and_says_so(
         for member in dead:
             member.start()
         published(servers, head_version(database))
+    wait_for(servers.current, "each server has all of the stream", 90)
     assert len(require_stream_is_log(servers.members[0].url, database)) == head_version(database)
 
 
@@ -112,6 +113,7 @@ def test_publishing_goes_on_after_all_three_are_killed_at_once(
             member.kill()
         servers.start()
         published(servers, head_version(database))
+    wait_for(servers.current, "each server has all of the stream", 90)
     assert len(require_stream_is_log(servers.members[0].url, database)) == head_version(database)
 
 
@@ -145,6 +147,7 @@ def test_a_stream_lost_on_all_servers_is_made_anew_from_the_log(
             wipe(member)
         servers.start()
         published(servers, head_version(database))
+    wait_for(servers.current, "each server has all of the stream", 90)
     assert len(require_stream_is_log(servers.members[0].url, database)) == head_version(database)
 
 
@@ -170,4 +173,5 @@ def test_stores_of_an_earlier_moment_are_brought_up_to_the_log(
         shutil.copytree(tmp_path / member.name, member.directory)
     servers.start()
     published(servers, 600)
+    wait_for(servers.current, "each server has all of the stream again", 90)
     assert len(require_stream_is_log(servers.members[0].url, database)) == 600

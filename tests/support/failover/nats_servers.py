@@ -66,13 +66,18 @@ class NatsServers:
         return [member for member in self.members if member is not leader]
 
     def current(self) -> bool:
-        """Whether each member has all of the stream."""
+        """Whether each member has all of the stream, and answers questions that only the leader of the cluster can answer."""
 
         async def ask(client: Client) -> bool:
             cluster = (await client.jetstream().stream_info(STREAM)).cluster
             return cluster is not None and sum(bool(one.current) for one in cluster.replicas or ()) == 2
 
-        return any(_answered(member, ask) for member in self.members)
+        async def find(client: Client) -> str:
+            return await client.jetstream().find_stream_name_by_subject("berth.events.>")
+
+        return any(_answered(member, ask) for member in self.members) and all(
+            _answered(member, find) == STREAM for member in self.members
+        )
 
     def _leader_name(self) -> str | None:
         async def ask(client: Client) -> str | None:
