@@ -77,6 +77,26 @@ ADVICE: dict[str, tuple[str, str]] = {
         "take the slots that it names out of service, and wait for the release of allocations",
     ),
     "burn_in_unsupported": ("orchestrator/nodes/commands/burn_ins.py", "upgrade the agent, or use `without_burn_in`"),
+    "deploy_refused": (
+        "orchestrator/nodes/commands/deploy_enrolment.py",
+        "by `reason`: permit the deploy system again and boot the new medium; for another machine, find out which one this is",
+    ),
+    "deploy_system_ended": (
+        "orchestrator/nodes/deploy_systems/queries.py",
+        "power the machine off; permit the deploy system again if it is needed",
+    ),
+    "no_deploy_system": (
+        "orchestrator/nodes/commands/deploy_systems.py",
+        "run `berth node deploy-system` and boot its medium",
+    ),
+    "machine_unknown": (
+        "orchestrator/nodes/commands/deploy_systems.py",
+        "give the SMBIOS UUID that the BMC reports",
+    ),
+    "deploy_not_configured": (
+        "orchestrator/nodes/deploy_systems/endpoints.py",
+        "set the variables that it names for the public API",
+    ),
     "attestation_required": (
         "orchestrator/nodes/store/attestation.py",
         "start the agent with BERTH_TPM_TCTI; after a change of the machine, have an operator forget the TPM",

@@ -33,6 +33,7 @@ from orchestrator.tracing import start_tracing
 
 KEYS_OF_OTHERS = {
     "BERTH_NODE_CA_KEY_FILE": "only `--listen issuer` may have the key of the node CA",
+    "BERTH_DEPLOY_CA_KEY_FILE": "only `--listen issuer` may have the key of the CA of deploy systems",
     "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
 }
 """Variables with which no listener starts, and why."""
@@ -144,7 +145,7 @@ async def _run_issuer(settings: IssuerSettings) -> None:
 
 
 async def _start(listen: str) -> None:
-    own = {"BERTH_NODE_CA_KEY_FILE"} if listen == "issuer" else set()
+    own = {"BERTH_NODE_CA_KEY_FILE", "BERTH_DEPLOY_CA_KEY_FILE"} if listen == "issuer" else set()
     for variable, why in KEYS_OF_OTHERS.items():
         if variable in os.environ and variable not in own:
             raise CannotStart(f"{variable} is set; {why}")

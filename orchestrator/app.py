@@ -46,7 +46,7 @@ from orchestrator.keyvalue.commands import commit_transactions
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.version_parameters import MIN_VERSION_HEADER
-from orchestrator.nodes.certificates import load_authority, load_pin
+from orchestrator.nodes.certificates import load_authority, load_deploy_authority, load_pin, load_public_ca
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
@@ -120,6 +120,7 @@ def build_services(settings: Settings) -> Services:
         key_uses=key_uses,
         key_set=KeySetFile(settings.key_set_file, KEY_SET_SERIAL.set) if settings.key_set_file else None,
         enrolment_pin=load_pin(settings.public_ca_file) if settings.public_ca_file else None,
+        enrolment_ca=load_public_ca(settings.public_ca_file) if settings.public_ca_file else None,
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )
@@ -136,7 +137,9 @@ def build_issuer(settings: IssuerSettings) -> tuple[Issuer, Database]:
         application="berth-issuer",
     )
     others = (issue_pending_of_agents,)
-    return Issuer(database, load_authority(settings), settings.issuer_poll_seconds, others), database
+    deploy_authority = load_deploy_authority(settings)
+    authority = load_authority(settings)
+    return Issuer(database, authority, settings.issuer_poll_seconds, others, deploy_authority), database
 
 
 def _database(settings: Settings) -> Database:

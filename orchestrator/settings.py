@@ -77,6 +77,9 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
 
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     node_ca_certificate_file: Path | None = Field(None, description="PEM certificates of the node CAs that are trusted")
+    deploy_ca_certificate_file: Path | None = Field(
+        None, description="PEM certificates of the CAs of deploy systems; default: the node listener serves none"
+    )
     node_tls_certificate_file: Path | None = Field(
         None,
         description="PEM server certificate of the node listener; read again when it changes, as its key and the CAs",
@@ -93,6 +96,12 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
     )
     public_ca_file: Path | None = Field(
         None, description="PEM CA of the public listener's TLS; enrolment tokens carry its pin"
+    )
+    public_api_url: str | None = Field(
+        None,
+        pattern=r"^(https://[^/\s]+/?)?$",
+        max_length=300,
+        description="https:// address where deploy systems reach the public listener; default or empty: none can be permitted",
     )
     enrolment_token_seconds: float = Field(600.0, gt=0, description="default life of an enrolment token")
 

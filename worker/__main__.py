@@ -24,6 +24,7 @@ from worker.problems import CannotRun
 
 KEYS_OF_OTHERS = {
     "BERTH_NODE_CA_KEY_FILE": "only the issuer may have the key of the node CA",
+    "BERTH_DEPLOY_CA_KEY_FILE": "only the issuer may have the key of the CA of deploy systems",
     "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
 }
 """Variables with which the webhook sender and the audit streamer, which connect to other systems, do not start, and why."""

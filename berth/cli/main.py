@@ -34,6 +34,7 @@ from berth.cli.deployment.backup import commands as backup
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import (
     burn_ins,
+    deploy_systems,
     devices,
     faults,
     gpu_resets,
@@ -93,6 +94,9 @@ command(nodes.app, "approve")(topologies.approve)
 command(nodes.app, "health")(health.show_health)
 command(nodes.app, "burn-in")(burn_ins.burn_in)
 command(nodes.app, "burn-ins")(burn_ins.list_burn_ins)
+command(nodes.app, "deploy-system")(deploy_systems.deploy_system)
+command(nodes.app, "inspect")(deploy_systems.inspect_machine)
+command(nodes.app, "deploy-tasks")(deploy_systems.list_deploy_tasks)
 command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
 command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
 nodes.app.add_typer(bmcs.app, name="bmc")

@@ -46,6 +46,9 @@ class Authority:
     ca_certificates: Path
     """Every node CA that is trusted; without a rotation the one that signs."""
     ca_key: Path
+    deploy_ca_certificate: Path
+    """The CA of deploy systems, with a key of its own."""
+    deploy_ca_key: Path
     listener_certificate: Path
     listener_key: Path
     console_certificate: Path
@@ -67,6 +70,8 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         ca_certificate=directory / "node-ca.pem",
         ca_certificates=directory / "node-ca.pem",
         ca_key=directory / "node-ca.key",
+        deploy_ca_certificate=directory / "deploy-ca.pem",
+        deploy_ca_key=directory / "deploy-ca.key",
         listener_certificate=directory / "node-listener.pem",
         listener_key=directory / "node-listener.key",
         console_certificate=directory / "console-listener.pem",
@@ -80,7 +85,9 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         payload_keys=directory / "temporal-payload.keys",
     )
     if not files.ca_certificate.exists():
-        _make_ca(files, trust_domain)
+        _make_ca(files.ca_certificate, files.ca_key, f"{trust_domain} development node CA")
+    if not files.deploy_ca_certificate.exists():
+        _make_ca(files.deploy_ca_certificate, files.deploy_ca_key, f"{trust_domain} development deploy CA")
     if _days_left(files.listener_certificate) < LISTENER_RENEW_DAYS:
         _make_listener(files, "node listener", files.listener_certificate, files.listener_key)
     if _days_left(files.console_certificate) < LISTENER_RENEW_DAYS:
@@ -184,17 +191,17 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )  # fmt: skip
 
 
-def _make_ca(files: Authority, trust_domain: str) -> None:
+def _make_ca(certificate_file: Path, key_file: Path, common_name: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"{trust_domain} development node CA")
+    name = _name(common_name)
     certificate = (
         _begin(name, name, key.public_key(), CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    write_secret(files.ca_key, _private_pem(key))
-    write_secret(files.ca_certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())
+    write_secret(key_file, _private_pem(key))
+    write_secret(certificate_file, certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
 def _make_listener(files: Authority, name: str, certificate_file: Path, key_file: Path) -> None:

@@ -112,6 +112,7 @@ def orchestrator_plan(
         environment |= _console_environment(endpoints, authority)
     else:
         environment["BERTH_NODE_CA_CERTIFICATE_FILE"] = str(authority.ca_certificates)
+        environment["BERTH_DEPLOY_CA_CERTIFICATE_FILE"] = str(authority.deploy_ca_certificate)
         environment["BERTH_NODE_TLS_CERTIFICATE_FILE"] = str(authority.listener_certificate)
         environment["BERTH_NODE_TLS_KEY_FILE"] = str(authority.listener_key)
     where = endpoints.api_url if listen == "public" else endpoints.node_api_url
@@ -137,13 +138,15 @@ def _console_environment(endpoints: Endpoints, authority: Authority) -> dict[str
 
 
 def issuer_plan(endpoints: Endpoints, authority: Authority, metrics_port: int) -> ProcessPlan:
-    """The issuer: the one process that holds the key of the node CA."""
+    """The issuer: the one process that holds the keys of the node CA and the CA of deploy systems."""
     environment = {
         "BERTH_DATABASE_URL": endpoints.database_url_of(Role.ISSUER),
         "BERTH_METRICS_PORT": str(metrics_port),
         "BERTH_TRUST_DOMAIN": endpoints.trust_domain,
         "BERTH_NODE_CA_CERTIFICATE_FILE": str(authority.ca_certificate),
         "BERTH_NODE_CA_KEY_FILE": str(authority.ca_key),
+        "BERTH_DEPLOY_CA_CERTIFICATE_FILE": str(authority.deploy_ca_certificate),
+        "BERTH_DEPLOY_CA_KEY_FILE": str(authority.deploy_ca_key),
     }
     return ProcessPlan("issuer", "orchestrator", metrics_port, environment, ("--listen", "issuer"))
 

@@ -9,7 +9,6 @@ On the node listener, with the certificate of the enrolment:
 
     POST /deploy/v1/hello                DeployHello        -> DeployHelloAnswer
     GET  /deploy/v1/tasks/wait                              -> WaitAnswer
-    POST /deploy/v1/tasks/{id}/progress  ProgressReport     -> 204
     POST /deploy/v1/tasks/{id}/result    DeployResultReport -> ResultAnswer
 
 The certificate names `spiffe://<trust domain>/node/<node id>/deploy/<deploy epoch>` and lasts minutes.

@@ -15,7 +15,7 @@ async def read_schema_revision(reading: Reading) -> str | None:
     return revision
 
 
-REVISION_NEEDED = "0046"
+REVISION_NEEDED = "0047"
 """The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
 
 

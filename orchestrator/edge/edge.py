@@ -36,7 +36,15 @@ LASTING = frozenset({"/v1/subscribe"})
 """Long-lived responses: they have separate bounds and metrics."""
 LONG_POLLS = frozenset({"/node/v1/tasks/wait", "/site/v1/tasks/wait"})
 """Requests that wait most of their time: they are bounded by node, and not by the requests in flight."""
-OPEN_PATHS = frozenset({"/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge", "/api/v1/sites/enroll"})
+OPEN_PATHS = frozenset(
+    {
+        "/api/v1/nodes/enroll",
+        "/api/v1/nodes/enroll/challenge",
+        "/api/v1/sites/enroll",
+        "/api/v1/deploy-systems/enroll",
+        "/api/v1/deploy-systems/enroll/challenge",
+    }
+)
 """Writes whose credential is in the body, which is read before the caller is known."""
 OPEN_BODY_BYTES_MAX = 32 * 1024
 SLOW_SECONDS = 1.0

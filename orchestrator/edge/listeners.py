@@ -17,25 +17,34 @@ from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.edge.tls import ReloadedContext
 from orchestrator.http.asgi import App
+from orchestrator.nodes.deploy_systems.chain import DeployChain
+from orchestrator.nodes.deploy_systems.identity import DEPLOY_CHAIN, PEER
 from orchestrator.settings import Settings
 
 
 class NodeProtocol(BoundedHttpProtocol):
     """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it.
 
-    `certificates`: the listener's connections by the names in their certificates.
+    `certificates`: the listener's connections by the names in their certificates. `deploy_chain`: tells certificates of deploy
+    systems from those of nodes; None: there are none.
     """
 
-    def __init__(self, *args: Any, certificates: ConnectionCounts, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, certificates: ConnectionCounts, deploy_chain: DeployChain | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._certificates = certificates
+        self._deploy_chain = deploy_chain
 
     def connection_made(self, transport: Any) -> None:
         """Read the peer certificate once; without one there is no identity and every request is refused."""
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert() if tls is not None else None
-        self.app_state = {**self.app_state, "peer": certificate or None}
+        is_deploy = (
+            self._deploy_chain is not None and tls is not None and self._deploy_chain.signed(tls.getpeercert(True))
+        )
+        self.app_state = {**self.app_state, PEER: certificate or None, DEPLOY_CHAIN: is_deploy}
         uncount_source = self._uncount
         if uncount_source is None:
             return
@@ -101,10 +110,14 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
         )
     counts = ConnectionCounts(settings.connections_max, settings.node_connections_per_source_max or None)
     certificates = ConnectionCounts(settings.connections_max, settings.node_connections_max)
-    protocol = partial(NodeProtocol, counts=counts, certificates=certificates)
+    deploy_cas = [] if settings.deploy_ca_certificate_file is None else [settings.deploy_ca_certificate_file]
+    chain = DeployChain(deploy_cas[0], client_cas) if deploy_cas else None
+    protocol = partial(NodeProtocol, counts=counts, certificates=certificates, deploy_chain=chain)
     config = _config(app, settings, settings.node_host, settings.node_port, protocol)
     config.timeout_keep_alive = 90
-    return AcceptingServer(config, counts, tls=ReloadedContext(certificate, key, client_cas), header_from=None)
+    return AcceptingServer(
+        config, counts, tls=ReloadedContext(certificate, key, client_cas, *deploy_cas), header_from=None
+    )
 
 
 def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -> uvicorn.Config:

@@ -29,6 +29,9 @@ from orchestrator.nodes import certificate_endpoints, enrolment_endpoints, orpha
 from orchestrator.nodes import endpoints as nodes
 from orchestrator.nodes.attestation import endpoints as pools
 from orchestrator.nodes.burn_ins import endpoints as burn_ins
+from orchestrator.nodes.deploy_systems import endpoints as deploy_systems
+from orchestrator.nodes.deploy_systems import enrolment_endpoints as deploy_enrolment
+from orchestrator.nodes.deploy_systems import node_endpoints as of_deploy_systems
 from orchestrator.nodes.gpu_resets import endpoints as gpu_resets
 from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
@@ -76,6 +79,7 @@ PUBLIC = {
         topologies.router,
         probes.router,
         burn_ins.router,
+        deploy_systems.router,
         gpu_resets.router,
         quarantine_endpoints.router,
         pools.router,
@@ -103,6 +107,7 @@ PUBLIC = {
         operations.router,
         enrolment_endpoints.router,
         site_enrolment.router,
+        deploy_enrolment.router,
         asyncapi.router,
         health.router,
     ),
@@ -141,6 +146,7 @@ PUBLIC_WRITES = WriteEndpoints(iter_route_contexts(PUBLIC_ROUTES))
 NODE_ROUTES = [
     *_routes({"/node/v1": (tasks.router, certificate_endpoints.router)}, "node"),
     *_routes({"/site/v1": (site_agents.router,)}, "site"),
+    *_routes({"/deploy/v1": (of_deploy_systems.router,)}, "deploy system"),
     *_routes({"": (health.router,)}),
 ]
 """What the node listener routes: mTLS only; the certificate identifies the caller (DESIGN §8)."""

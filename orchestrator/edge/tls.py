@@ -11,8 +11,8 @@ log = structlog.get_logger("orchestrator.tls")
 ReadAt = tuple[int, ...]
 
 
-def server_context(certificate_file: Path, key_file: Path, client_cas_file: Path | None = None) -> ssl.SSLContext:
-    """TLS 1.2 and 1.3 for HTTP/1.1; with `client_cas_file`, a client certificate of one of its CAs is required.
+def server_context(certificate_file: Path, key_file: Path, *client_cas_files: Path) -> ssl.SSLContext:
+    """TLS 1.2 and 1.3 for HTTP/1.1; with `client_cas_files`, a client certificate of one of their CAs is required.
 
     Raises OSError or `ssl.SSLError` (an OSError) for files that do not fit.
     """
@@ -21,9 +21,10 @@ def server_context(certificate_file: Path, key_file: Path, client_cas_file: Path
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate_file, key_file)
-    if client_cas_file is not None:
+    if client_cas_files:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(client_cas_file)
+    for file in client_cas_files:
+        context.load_verify_locations(file)
     return context
 
 
@@ -33,8 +34,8 @@ class ReloadedContext:
     Raises OSError if the files do not fit at the beginning.
     """
 
-    def __init__(self, certificate_file: Path, key_file: Path, client_cas_file: Path | None = None) -> None:
-        self._files = (certificate_file, key_file, client_cas_file)
+    def __init__(self, certificate_file: Path, key_file: Path, *client_cas_files: Path) -> None:
+        self._files = (certificate_file, key_file, *client_cas_files)
         self._seen = self._state()
         self._context = server_context(*self._files)
 
@@ -53,5 +54,5 @@ class ReloadedContext:
         return self._context
 
     def _state(self) -> ReadAt:
-        found = [file.stat() for file in self._files if file is not None]
+        found = [file.stat() for file in self._files]
         return tuple(number for each in found for number in (each.st_ino, each.st_size, each.st_mtime_ns))

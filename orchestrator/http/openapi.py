@@ -114,7 +114,15 @@ _TAGS: Final = {
     "admin: consumers": "Consumers of the log",
 }
 _OPEN_PATHS: Final = frozenset(
-    {"/ok", "/asyncapi.json", "/api/v1/nodes/enroll", "/api/v1/nodes/enroll/challenge", "/api/v1/sites/enroll"}
+    {
+        "/ok",
+        "/asyncapi.json",
+        "/api/v1/nodes/enroll",
+        "/api/v1/nodes/enroll/challenge",
+        "/api/v1/sites/enroll",
+        "/api/v1/deploy-systems/enroll",
+        "/api/v1/deploy-systems/enroll/challenge",
+    }
 )
 
 

@@ -61,6 +61,8 @@ class Services:
     """What agents trust, signed by the offline root; None: this process enrols no nodes."""
     enrolment_pin: str | None
     """SHA-256 of the public key of the CA that enrolling agents require of the public listener; None: not known."""
+    enrolment_ca: str | None
+    """That CA as PEM, for the media of deploy systems; None: not known."""
     webhook_keys: WebhookKeys | None
     """Seal the secrets of webhooks; None: this process makes none."""
     schema: SingleFlightCache[None, None]

@@ -80,13 +80,24 @@ class NodeAuthority:
 
     def issue(self, key: PublicKey, node_id: uuid.UUID, kind: str = "node") -> IssuedCertificate:
         """A client certificate for this holder and key, from a minute ago (clocks differ) for the set lifetime."""
+        uri = holder_uri(self._trust_domain, node_id, kind)
+        return self.issue_for(key, uri, f"{kind} {node_id}", self._lifetime)
+
+    def issue_deploy(self, key: PublicKey, node_id: uuid.UUID, deploy_epoch: int, seconds: float) -> IssuedCertificate:
+        """A client certificate for a deploy system; the authority is that of deploy systems."""
+        name = f"deploy system {deploy_epoch} of {node_id}"[:64]
+        uri = deploy_uri(self._trust_domain, node_id, deploy_epoch)
+        return self.issue_for(key, uri, name, timedelta(seconds=seconds))
+
+    def issue_for(self, key: PublicKey, uri: str, common_name: str, lifetime: timedelta) -> IssuedCertificate:
+        """A client certificate with this one URI, from a minute ago and at most as long as that of the CA."""
         now = datetime.now(UTC).replace(microsecond=0)
         not_before = now - timedelta(seconds=BACKDATE_SECONDS)
-        not_after = min(now + self._lifetime, self._certificate.not_valid_after_utc)
-        identity = x509.UniformResourceIdentifier(holder_uri(self._trust_domain, node_id, kind))
+        not_after = min(now + lifetime, self._certificate.not_valid_after_utc)
+        identity = x509.UniformResourceIdentifier(uri)
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{kind} {node_id}")]))
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
             .issuer_name(self._certificate.subject)
             .public_key(key)
             .serial_number(x509.random_serial_number())
@@ -124,13 +135,26 @@ def load_pin(file: Path) -> str | None:
 
     Raises OSError, or ValueError if the file is no CA's certificate or holds several.
     """
+    ca = _read_public_ca(file)
+    if ca is None:
+        return None
+    key = ca.public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def load_public_ca(file: Path) -> str | None:
+    """The one CA in the file as PEM; None and exceptions as `load_pin`."""
+    ca = _read_public_ca(file)
+    return None if ca is None else ca.public_bytes(Encoding.PEM).decode()
+
+
+def _read_public_ca(file: Path) -> x509.Certificate | None:
     content = file.read_bytes()
     if all(not line.strip() or line.startswith(b"#") for line in content.splitlines()):
         return None
     if content.count(b"-----BEGIN CERTIFICATE-----") != 1:
         raise ValueError(f"{file.name} must hold one certificate, that of the CA of the public listener")
-    key = _read_ca(file).public_key()
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    return _read_ca(file)
 
 
 def _read_ca(file: Path) -> x509.Certificate:
@@ -149,13 +173,41 @@ def load_authority(settings: AuthoritySettings) -> NodeAuthority:
 
     Raises OSError for unreadable files, ValueError for a certificate that is no CA's, or a key that is not its own.
     """
-    certificate = _read_ca(settings.node_ca_certificate_file)
-    key = load_pem_private_key(settings.node_ca_key_file.read_bytes(), password=None)
+    return read_authority(
+        settings.node_ca_certificate_file,
+        settings.node_ca_key_file,
+        settings.trust_domain,
+        settings.node_certificate_seconds,
+    )
+
+
+class DeployAuthoritySettings(Protocol):
+    """What the authority of deploy systems is made from (orchestrator/nodes/issuer_settings.py has the descriptions)."""
+
+    trust_domain: str
+    deploy_ca_certificate_file: Path | None
+    deploy_ca_key_file: Path | None
+
+
+def load_deploy_authority(settings: DeployAuthoritySettings) -> NodeAuthority | None:
+    """The authority of deploy systems with its key; None where it is not configured. Raises as `load_authority`."""
+    certificate_file, key_file = settings.deploy_ca_certificate_file, settings.deploy_ca_key_file
+    if (certificate_file is None) != (key_file is None):
+        raise ValueError("BERTH_DEPLOY_CA_CERTIFICATE_FILE and BERTH_DEPLOY_CA_KEY_FILE go together")
+    if certificate_file is None or key_file is None:
+        return None
+    return read_authority(certificate_file, key_file, settings.trust_domain, 0.0)
+
+
+def read_authority(certificate_file: Path, key_file: Path, trust_domain: str, lifetime_seconds: float) -> NodeAuthority:
+    """The authority of these two files. Raises as `load_authority`."""
+    certificate = _read_ca(certificate_file)
+    key = load_pem_private_key(key_file.read_bytes(), password=None)
     if not isinstance(key, AuthorityKey):
-        raise ValueError(f"{settings.node_ca_key_file.name} is not an EC, Ed25519 or RSA key")
+        raise ValueError(f"{key_file.name} is not an EC, Ed25519 or RSA key")
     if key.public_key() != certificate.public_key():
-        raise ValueError(f"{settings.node_ca_key_file.name} is not the key of {settings.node_ca_certificate_file.name}")
-    return NodeAuthority(certificate, key, settings.trust_domain, settings.node_certificate_seconds)
+        raise ValueError(f"{key_file.name} is not the key of {certificate_file.name}")
+    return NodeAuthority(certificate, key, trust_domain, lifetime_seconds)
 
 
 def read_signing_request(csr_pem: str) -> PublicKey:
@@ -197,6 +249,11 @@ def node_uri(trust_domain: str, node_id: uuid.UUID) -> str:
 def holder_uri(trust_domain: str, holder_id: uuid.UUID, kind: str) -> str:
     """The name of a holder of a certificate; `kind` is `node`, or `site` for an agent of a site."""
     return f"spiffe://{trust_domain}/{kind}/{holder_id}"
+
+
+def deploy_uri(trust_domain: str, node_id: uuid.UUID, deploy_epoch: int) -> str:
+    """The name of a deploy system."""
+    return f"{node_uri(trust_domain, node_id)}/deploy/{deploy_epoch}"
 
 
 def node_identity(peer: Mapping[str, Any] | None, trust_domain: str, kind: str = "node") -> NodeIdentity:

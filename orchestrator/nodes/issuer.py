@@ -18,6 +18,7 @@ from berth.process.poolers import pooler_behind
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.certificates import NodeAuthority
+from orchestrator.nodes.commands.deploy_issuance import issue_pending_deploy_systems
 from orchestrator.nodes.commands.issuance import issue_pending
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.problems import DatabaseUnavailable, Problem
@@ -38,12 +39,21 @@ class Issuer:
     """Decides pending requests until it is stopped; a failed round is logged and repeated."""
 
     def __init__(
-        self, database: Database, authority: NodeAuthority, poll_seconds: float, others: Sequence[Decide] = ()
+        self,
+        database: Database,
+        authority: NodeAuthority,
+        poll_seconds: float,
+        others: Sequence[Decide] = (),
+        deploy_authority: NodeAuthority | None = None,
     ) -> None:
-        """`others` decide requests of holders that are no nodes, after those of nodes in each round."""
-        self._decide = (issue_pending, *others)
+        """`others` decide requests of holders that are no nodes, after those of nodes in each round.
+
+        Without the CA of deploy systems, their requests stay pending.
+        """
+        self._rounds = [(decide, authority) for decide in (issue_pending, *others)]
+        if deploy_authority is not None:
+            self._rounds.append((issue_pending_deploy_systems, deploy_authority))
         self._database = database
-        self._authority = authority
         self._poll_seconds = poll_seconds
         self._stop = asyncio.Event()
         self.works = False
@@ -69,7 +79,7 @@ class Issuer:
         """Decide requests as they are recorded."""
         while not self._stop.is_set():
             try:
-                decided = sum([await decide(self._database, self._authority) for decide in self._decide])
+                decided = sum([await decide(self._database, authority) for decide, authority in self._rounds])
                 self._note_round(decided)
                 pause = 0.0 if decided else self._poll_seconds
             except Problem as problem:

@@ -21,6 +21,12 @@ class IssuerSettings(BaseSettings):
     trust_domain: str = Field("berth.local", description="SPIFFE trust domain of node identities")
     node_ca_certificate_file: Path = Field(description="PEM certificate of the node CA that signs")
     node_ca_key_file: Path = Field(description="PEM key of the node CA; no other process may have it")
+    deploy_ca_certificate_file: Path | None = Field(
+        None, description="PEM certificate of the CA of deploy systems; default: none are issued"
+    )
+    deploy_ca_key_file: Path | None = Field(
+        None, description="PEM key of the CA of deploy systems, which no node CA has; no other process may have it"
+    )
     node_certificate_seconds: float = Field(86_400.0, gt=0, description="life of a node certificate")
     issuer_poll_seconds: float = Field(0.05, gt=0, le=5, description="pause between reads of the pending requests")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")

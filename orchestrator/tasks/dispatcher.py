@@ -58,6 +58,11 @@ class Dispatcher:
                 del self._waiters[node_id]
                 NODES_WAITING.set(len(self._waiters))
 
+    @property
+    def closed(self) -> bool:
+        """Whether the process stops: nothing waits any more."""
+        return self._closed
+
     def close(self) -> None:
         """End every wait with an empty answer, so that the listener can stop at once (TRAPS, TLS)."""
         self._closed = True

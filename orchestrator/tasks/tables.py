@@ -39,6 +39,7 @@ node_tasks = Table(
     Column("failure_code", Text),
     Column("failure_detail", Text),
     Column("orphan_id", Uuid),
+    Column("deploy_epoch", BigInteger),
     CheckConstraint("(state in ('queued', 'dispatched')) = (finished_at is null)", name="task_finished_has_time"),
     CheckConstraint("state <> 'failed' or failure_code is not null", name="task_failed_has_code"),
     CheckConstraint("state <> 'completed' or result is not null", name="task_completed_has_result"),

@@ -21,13 +21,16 @@ MAY_HOLD_SQL = (
     "node_agent/journal_file.py", "berth/local/servers.py", "berth/local/high_availability/cluster.py",
     "berth/client/consumer_positions.py", "berth/local/backups.py",
 )  # fmt: skip
-STORE = re.compile(r"^orchestrator/[a-z]+/(store/[a-z_]+|store|[a-z_]+_store)\.py$")
+STORE = re.compile(r"^orchestrator/[a-z]+/([a-z_]+/)?(store/[a-z_]+|store|[a-z_]+_store)\.py$")
 MAY_BE_IMPORTED = {
     "node_agent": (
         "node_agent.protocol",
         "node_agent.key_set",
         "node_agent.attestation.wire",
         "node_agent.wiping.statement",
+        "node_agent.wire.deploy_enrolment",
+        "node_agent.wire.deploy_medium",
+        "node_agent.wire.deploy_tasks",
         "node_agent.wire.devices",
         "node_agent.wire.burn_in",
         "node_agent.wire.console",

@@ -70,7 +70,9 @@ MODULES: tuple[ModuleType, ...] = (
     usage,
     webhooks,
 )
-NOT_THE_CLIENTS = re.compile(r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/(nodes|sites)/enroll)")
+NOT_THE_CLIENTS = re.compile(
+    r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/(nodes|sites|deploy-systems)/enroll)"
+)
 """Health, the feed, which is no call but `events`, and what agents call."""
 
 

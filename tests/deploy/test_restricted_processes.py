@@ -109,7 +109,8 @@ class Containers:
         """The process of a service; its files are those of the service."""
         files = Authority(
             ca_certificate=SECRETS / "node_ca_certificate.pem", ca_certificates=SECRETS / "node_ca_certificates.pem",
-            ca_key=SECRETS / "node_ca_key.pem", console_certificate=SECRETS / "console_listener_certificate.pem",
+            ca_key=SECRETS / "node_ca_key.pem", deploy_ca_certificate=SECRETS / "deploy_ca_certificate.pem",
+            deploy_ca_key=SECRETS / "deploy_ca_key.pem", console_certificate=SECRETS / "console_listener_certificate.pem",
             console_key=SECRETS / "console_listener_key.pem", listener_certificate=SECRETS / "node_listener_certificate.pem",
             listener_key=SECRETS / "node_listener_key.pem", task_signing_key=SECRETS / "task_signing_key.pem",
             task_verifying_keys=SECRETS / "task_verifying_keys.pem", webhook_keys=SECRETS / "webhook_keys",

@@ -97,6 +97,8 @@ class Deployment:
             ca_certificate=secrets / "node_ca_certificate.pem",
             ca_certificates=secrets / "node_ca_certificates.pem",
             ca_key=secrets / "node_ca_key.pem",
+            deploy_ca_certificate=secrets / "deploy_ca_certificate.pem",
+            deploy_ca_key=secrets / "deploy_ca_key.pem",
             listener_certificate=secrets / "node_listener_certificate.pem",
             listener_key=secrets / "node_listener_key.pem",
             console_certificate=secrets / "console_listener_certificate.pem",

@@ -101,6 +101,16 @@ FIRST: dict[str, Row] = {
         "waits_until": NOW,
     },
     "maintenance_units": {"window_id": number(19), "node_id": NODE, "units": "{[1,3)}"},
+    "deploy_systems": {
+        "id": number(70), "node_id": NODE, "deploy_epoch": 1, "token_hash": HASH, "smbios_uuid": OTHER, "macs": ["m"],
+        "tpm_required": False, "certificate_seconds": 60, "permitted_by": "admin:1", "expires_at": LATER, "ended_at": NOW,
+        "ended_by": "superseded",
+    },
+    "deploy_tasks": {
+        "id": number(71), "node_id": NODE, "deploy_epoch": 1, "type": "metal.inspect", "parameters": "{}", "seconds_max": 60,
+        "requested_by": "admin:1", "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
+    },
+    "node_machines": {"node_id": NODE, "smbios_uuid": OTHER, "macs": ["m"], "report": "{}", "inspected_at": NOW},
     "maintenance_tasks": {
         "window_id": number(19), "node_id": NODE, "kind": "health_probe", "seconds_max": 600, "begins_at": NOW,
         "waits_for": "units", "waits_since": NOW, "waits_until": LATER,
@@ -229,6 +239,9 @@ SECOND: dict[str, Row] = {
     "hardware_repairs": {"id": OTHER, "serial": "1653"},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
+    "deploy_systems": {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH, "serial": "02"},
+    "deploy_tasks": {"id": OTHER, "node_id": OTHER},
+    "node_machines": {"node_id": OTHER},
     "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},

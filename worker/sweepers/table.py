@@ -18,6 +18,7 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins, sweep_gpu_resets
 from worker.sweepers.census import set_census_gauges
+from worker.sweepers.deploy_tasks import sweep_deploy_tasks
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware
@@ -200,6 +201,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_bmc_tasks, context, batch),
             "tasks about BMCs that can be signed, or that no agent reported in time",
+        ),
+        Sweeper(
+            "deploy_tasks",
+            every,
+            partial(sweep_deploy_tasks, context, batch),
+            "tasks of deploy systems that were requested or whose task has ended",
         ),
     ]
 

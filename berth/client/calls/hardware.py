@@ -4,10 +4,13 @@ One function per path (docs/reference/http-api.md). All raise `Forbidden` for te
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
+from berth.client.deploy_systems import DeploySystem, DeployTask, PermittedDeploySystem
 from berth.client.hardware.devices import AllocationDevices
 from berth.client.health import BurnIn, GpuReset, HealthReport, NodeHealth
 from berth.client.models import Page
@@ -117,3 +120,45 @@ def request_gpu_reset(node_id: UUID, slot_index: int, *, idempotency_key: str | 
 def list_gpu_resets(node_id: UUID, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[GpuReset]]:
     """The resets of a node's GPUs that are kept, newest first. Raises `NotFound`."""
     return read_page(f"{NODES}/{node_id}/gpu-resets", GpuReset, limit=limit, cursor=cursor)
+
+
+def permit_deploy_system(
+    node_id: UUID,
+    *,
+    network: Mapping[str, Any],
+    smbios_uuid: UUID | None = None,
+    macs: Sequence[str] | None = None,
+    require_tpm: bool | None = None,
+    valid_seconds: int | None = None,
+    certificate_seconds: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[PermittedDeploySystem]:
+    """Permit one start of a deploy system on the machine of a node, which ends the permission before it.
+
+    `network`: `mac` and `address` (with its prefix length), and where they are needed `gateway`, `vlan` and `mtu`. Raises
+    `NotFound`, `InvalidState`, `NodeInUse`, `MachineUnknown`, `DeployNotConfigured`.
+    """
+    body = {
+        "network": dict(network), "smbios_uuid": None if smbios_uuid is None else str(smbios_uuid),
+        "macs": None if macs is None else list(macs), "require_tpm": require_tpm, "valid_seconds": valid_seconds,
+        "certificate_seconds": certificate_seconds,
+    }  # fmt: skip
+    return write("POST", f"{NODES}/{node_id}/deploy-system", PermittedDeploySystem, body, idempotency_key)
+
+
+def get_deploy_system(node_id: UUID) -> Call[DeploySystem]:
+    """The newest permission of a deploy system of a node, and its machine as inspected. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/deploy-system", DeploySystem)
+
+
+def inspect_machine(
+    node_id: UUID, *, power_off: bool | None = None, idempotency_key: str | None = None
+) -> Call[DeployTask]:
+    """Have the deploy system of a node inspect its machine. Raises `NotFound`, `NoDeploySystem`, `InvalidState`, `NodeInUse`."""
+    path = f"{NODES}/{node_id}/deploy-system/inspect"
+    return write("POST", path, DeployTask, {"power_off": power_off}, idempotency_key)
+
+
+def list_deploy_tasks(node_id: UUID, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[DeployTask]]:
+    """The tasks of a node's deploy systems that are kept, newest first. Raises `NotFound`."""
+    return read_page(f"{NODES}/{node_id}/deploy-system/tasks", DeployTask, limit=limit, cursor=cursor)

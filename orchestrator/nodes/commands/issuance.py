@@ -10,13 +10,9 @@ import structlog
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
-from orchestrator.nodes.attestation.evidence import verify_evidence
-from orchestrator.nodes.attestation.structures import read_attestation_key
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
-from orchestrator.nodes.refusals import AttestationRefused
-from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store import certificate_requests
-from orchestrator.nodes.store.attestation import note_attested
+from orchestrator.nodes.store.attestation import is_proven, note_attested
 from orchestrator.nodes.store.certificate_requests import RequestToSign
 from orchestrator.nodes.store.certificates import record_certificate
 from orchestrator.nodes.store.nodes import lock_node
@@ -83,23 +79,7 @@ def _refusal(found: RequestToSign) -> str | None:
         return NOT_CURRENT
     if not found.extends_chain:
         return NO_LINK
-    return None if _is_attested(found) else NOT_ATTESTED
-
-
-def _is_attested(found: RequestToSign) -> bool:
-    """Whether the request proves the node's TPM, or need not. The listener's word is not enough: the quote is verified again.
-
-    Whether its challenge was fresh only the listener knows; a quote names the one key of its request.
-    """
-    if found.evidence is None or found.tpm.policy is AttestationPolicy.OFF:
-        return not found.tpm.must_attest
-    if found.tpm.ak_public is None:
-        return False
-    try:
-        verify_evidence(read_attestation_key(found.tpm.ak_public), found.evidence, found.key_sha256)
-    except AttestationRefused:
-        return False
-    return True
+    return None if is_proven(found.tpm, found.evidence, found.key_sha256) else NOT_ATTESTED
 
 
 async def _sign(tx: Transaction, authority: NodeAuthority, found: RequestToSign, key: PublicKey) -> None:

@@ -142,6 +142,23 @@ def require_same_tpm(tpm: NodeTpm, ek: EndorsementKey, ak: AttestationKey, *, en
         )
 
 
+def is_proven(tpm: NodeTpm, evidence: Evidence | None, key_sha256: bytes) -> bool:
+    """Whether the evidence proves the node's TPM for this key, or need not.
+
+    For the issuer, to whom a listener's word is not enough. Whether the challenge was fresh only the listener knows; a quote
+    names the one key of its request.
+    """
+    if evidence is None or tpm.policy is AttestationPolicy.OFF:
+        return not tpm.must_attest
+    if tpm.ak_public is None:
+        return False
+    try:
+        verify_evidence(read_attestation_key(tpm.ak_public), evidence, key_sha256)
+    except AttestationRefused:
+        return False
+    return True
+
+
 @contextmanager
 def refusals_of(node_id: UUID) -> Iterator[None]:
     """Refusals in the block name this node."""

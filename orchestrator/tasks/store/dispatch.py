@@ -34,7 +34,7 @@ with waiting as (
     join nodes n on n.id = t.node_id and n.epoch = t.node_epoch and n.state <> 'retired'
         and n.identity_conflict_at is null
     join node_certificates c on c.serial = w.serial and c.node_id = n.id and c.revoked_at is null and c.node_epoch = n.epoch
-    where t.state = 'queued' and t.not_before <= clock_timestamp() and t.expires_at > clock_timestamp()
+    where t.state = 'queued' and t.deploy_epoch is null and t.not_before <= clock_timestamp() and t.expires_at > clock_timestamp()
     order by t.queued_at, t.id
     limit :batch
     for update of t skip locked
@@ -48,12 +48,15 @@ returning t.id, t.node_id, t.envelope, extract(epoch from t.dispatched_at - t.qu
 _AGAIN = """
 update node_tasks set dispatch_count = dispatch_count + 1
 where node_id = :node_id and state = 'dispatched' and node_epoch = :epoch and expires_at > clock_timestamp()
+  and deploy_epoch is null
   and id <> all (cast(:known as uuid[]))
 returning id, node_id, envelope, 0 as waited
 """
 
 
-_QUEUED = "select node_id from node_tasks where state = 'queued' group by node_id limit :nodes_max"
+_QUEUED = """
+select node_id from node_tasks where state = 'queued' and deploy_epoch is null group by node_id limit :nodes_max
+"""
 
 
 async def nodes_with_queued_tasks(reading: Reading, *, nodes_max: int) -> set[UUID]:

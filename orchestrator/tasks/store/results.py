@@ -20,7 +20,7 @@ class TaskOfNode:
     type: TaskType
 
 
-_FIND = "select allocation_id, type from node_tasks where id = :id and node_id = :node_id"
+_FIND = "select allocation_id, type from node_tasks where id = :id and node_id = :node_id and deploy_epoch is null"
 
 
 async def find_task_of_node(reading: Reading, task_id: UUID, node_id: UUID) -> TaskOfNode | None:

@@ -85,7 +85,7 @@ def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to
     """Covers paths missing from the lists above too. Agents enrol by a one-time token."""
     tenant = new_tenant(admin)
     document = admin.http.get("/openapi.json").json()
-    enrolments = ("/api/v1/nodes/enroll", "/api/v1/sites/enroll")
+    enrolments = ("/api/v1/nodes/enroll", "/api/v1/sites/enroll", "/api/v1/deploy-systems/enroll")
     asked = [
         (method.upper(), re.sub(r"\{[^}]+\}", SOME_ID, path.removeprefix("/api/v1")))
         for path, of in document["paths"].items() if path.startswith("/api/v1/") and not path.startswith(enrolments)

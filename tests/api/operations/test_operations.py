@@ -86,8 +86,8 @@ def test_every_write_of_the_document_takes_a_key() -> None:
         and not any(p["name"].lower() == "idempotency-key" for p in operation.get("parameters", ()))
     ]
     of_nodes = [
-        "post /api/v1/nodes/enroll", "post /api/v1/nodes/enroll/challenge", "post /api/v1/sites/enroll",
-    ]  # fmt: skip
+        f"post /api/v1/{kind}/enroll{end}" for kind in ("deploy-systems", "nodes") for end in ("", "/challenge")
+    ] + ["post /api/v1/sites/enroll"]
     assert without == of_nodes, "a node's one-time token is its key"
 
 

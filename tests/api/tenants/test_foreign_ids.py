@@ -91,6 +91,8 @@ NOT_CALLED = {
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
     "POST /api/v1/nodes/enroll/challenge": "the same",
     "POST /api/v1/sites/enroll": "the same, of agents of sites",
+    "POST /api/v1/deploy-systems/enroll": "deploy systems enrol by a token; no tenant calls it",
+    "POST /api/v1/deploy-systems/enroll/challenge": "the same",
     "GET /api/v1/me": "the caller itself, whichever id is sent; test_browsers_and_heads.py",
     "GET /asyncapi.json": "open",
     "GET /ok": "open",

@@ -28,6 +28,8 @@ class KeyFile:
 KEY_FILES = (
     KeyFile("node-ca.key", "node_ca_key.pem", "node-ca.key", ("node_ca_key_file",)),
     KeyFile("node-ca.pem", "node_ca_certificate.pem", "node-ca.pem", ("node_ca_certificate_file",)),
+    KeyFile("deploy-ca.key", "deploy_ca_key.pem", "deploy-ca.key", ("deploy_ca_key_file",)),
+    KeyFile("deploy-ca.pem", "deploy_ca_certificate.pem", "deploy-ca.pem", ("deploy_ca_certificate_file",)),
     KeyFile("task-signing.key", "task_signing_key.pem", "task-signing.key", ("task_signing_key_file",)),
     KeyFile("task-verifying.pem", "task_verifying_keys.pem", "task-verifying.pem"),
     KeyFile("webhook.keys", "webhook_keys", "webhook.keys", ("webhook_key_file",)),

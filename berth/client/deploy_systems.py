@@ -1,0 +1,82 @@
+"""Deploy systems of bare-metal nodes: permissions and tasks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from berth.client.errors import Forbidden, Refused, Unauthenticated
+from berth.client.models import Answer, Waits
+
+
+class DeploySystem(Answer):
+    """A permission to start a deploy system. `machine`: what the last inspection found; None: nothing."""
+
+    id: UUID
+    node_id: UUID
+    deploy_epoch: int
+    state: str
+    smbios_uuid: UUID
+    macs: list[str]
+    tpm_required: bool
+    expires_at: datetime
+    used_at: datetime | None = None
+    serial: str | None = None
+    not_after: datetime | None = None
+    hello_at: datetime | None = None
+    refusal: str | None = None
+    machine: dict[str, Any] | None = None
+
+
+class PermittedDeploySystem(DeploySystem):
+    """A new permission; `medium` is the configuration on its medium, shown once."""
+
+    medium: str
+
+
+class DeployTask(Answer):
+    """A task of a deploy system; `outcome` None: it is open."""
+
+    id: UUID
+    node_id: UUID
+    deploy_epoch: int
+    type: str
+    requested_at: datetime
+    requested_by: str
+    issued_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    failure: str | None = None
+    result: dict[str, Any] | None = None
+    waits: Waits | None = None
+
+
+class NoDeploySystem(Refused):
+    """The node has no deploy system that could perform a task."""
+
+    codes = ("no_deploy_system",)
+
+
+class MachineUnknown(Refused):
+    """The machine of the node was not inspected, and the request does not name it."""
+
+    codes = ("machine_unknown",)
+
+
+class DeployNotConfigured(Refused):
+    """The installation has no address or CA for deploy systems."""
+
+    codes = ("deploy_not_configured",)
+
+
+class DeployRefused(Forbidden):
+    """The control plane refuses a deploy system that presents a known token."""
+
+    codes = ("deploy_refused",)
+
+
+class DeploySystemEnded(Unauthenticated):
+    """The certificate of a deploy system does not count any more."""
+
+    codes = ("deploy_system_ended",)

@@ -1,0 +1,92 @@
+"""Sign recorded requests for certificates of deploy systems: the only commands that use the key of their CA."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Database, Transaction, TransactionConflict
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.deploy_systems import store
+from orchestrator.nodes.deploy_systems.store import DeployRequest
+from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.store.attestation import is_proven, note_attested, read_tpm
+from orchestrator.nodes.store.nodes import lock_node
+from orchestrator.nodes.store.pools import share_policy
+from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.tenants.principals import Actor, ActorKind
+
+BATCH_MAX: Final = 100
+RETIRED: Final = "the node is retired"
+OTHER_KEY: Final = "the request does not prove the recorded key"
+NOT_ATTESTED: Final = "the request does not prove the TPM of the machine"
+
+log = structlog.get_logger("issuer")
+
+
+async def issue_pending_deploy_systems(database: Database, authority: NodeAuthority) -> int:
+    """Decide the oldest pending requests, each in a transaction; return how many were decided here.
+
+    A request whose node is locked for long by another command is left for the next call.
+    """
+    async with database.reading() as reading:
+        pending = await store.find_pending(reading, BATCH_MAX)
+    decided = 0
+    for request, node_id in pending:
+        try:
+            decided += await _issue(database, authority, request, node_id)
+        except (TransactionConflict, OperationInProgress):
+            log.info("request_left", request=str(request), node=str(node_id))
+    return decided
+
+
+async def _issue(database: Database, authority: NodeAuthority, request: UUID, node_id: UUID) -> bool:
+    """Sign or refuse one request; False if another issuer has decided it, or its permission has ended."""
+    async with database.transaction() as tx:
+        state = await lock_node(tx, node_id)
+        await share_policy(tx, node_id)
+        found = await store.read_request(tx, request)
+        if found is None:
+            return False
+        key = _proven_key(found)
+        refusal = await _refusal(tx, state, found)
+        if key is None or refusal is not None:
+            why = refusal or OTHER_KEY
+            await store.set_refused(tx, request, why)
+            await _record(tx, found, "node.refuse_deploy_certificate", {"refusal": why})
+            return True
+        issued = authority.issue_deploy(key, node_id, found.deploy_epoch, found.certificate_seconds)
+        await store.set_issued(tx, request, issued)
+        if found.evidence is not None:
+            await note_attested(tx, node_id)
+        said = {"serial": issued.serial, "attested": found.evidence is not None}
+        await _record(tx, found, "node.issue_deploy_certificate", said)
+    return True
+
+
+async def _refusal(tx: Transaction, state: NodeState, found: DeployRequest) -> str | None:
+    """Why no certificate is issued. The listener's word is not enough for a TPM: its quote is verified again."""
+    if state is NodeState.RETIRED:
+        return RETIRED
+    tpm = await read_tpm(tx, found.node_id)
+    if (found.tpm_required and found.evidence is None) or not is_proven(tpm, found.evidence, found.key_sha256):
+        return NOT_ATTESTED
+    return None
+
+
+def _proven_key(found: DeployRequest) -> PublicKey | None:
+    """The key of the signing request, if it proves to hold the recorded one."""
+    try:
+        key = read_signing_request(found.csr_pem)
+    except Invalid:
+        return None
+    return key if key_digest(key) == found.key_sha256 else None
+
+
+async def _record(tx: Transaction, found: DeployRequest, action: str, detail: dict[str, object]) -> None:
+    actor = Actor(ActorKind.NODE, str(found.node_id))
+    said = {"deploy_epoch": found.deploy_epoch, **detail}
+    await audit.record(tx, actor, action, f"nodes/{found.node_id}", said, found.request_id)

@@ -1,0 +1,168 @@
+"""Tasks of deploy systems: leased and reported by the deploy system, signed and concluded by the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from node_agent.protocol import RESULT_BYTES_MAX, ResultAnswer, TaskType
+from node_agent.wire.deploy_enrolment import DeployResultReport
+from node_agent.wire.deploy_tasks import (
+    MetalDeployParameters,
+    MetalDeployReport,
+    MetalInspectReport,
+    MetalWipeParameters,
+    MetalWipeReport,
+)
+from node_agent.wire.fields import first_error
+from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import store, task_store
+from orchestrator.nodes.deploy_systems.queries import counting
+from orchestrator.nodes.deploy_systems.refusals import DETAILS
+from orchestrator.nodes.deploy_systems.rules import WRITING
+from orchestrator.nodes.deploy_systems.store import DeployStanding
+from orchestrator.nodes.deploy_systems.task_store import OpenDeployTask, SignedTask
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.execution import Context, transact
+from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tasks.store.dispatch import Dispatched
+
+REPORTS: Final[dict[TaskType, type[MetalInspectReport | MetalDeployReport | MetalWipeReport]]] = {
+    TaskType.METAL_INSPECT: MetalInspectReport,
+    TaskType.METAL_DEPLOY: MetalDeployReport,
+    TaskType.METAL_WIPE: MetalWipeReport,
+}
+
+
+async def lease_deploy_task(
+    context: Context, standing: DeployStanding, serial: str, known: Sequence[UUID]
+) -> list[Dispatched]:
+    """The live task of the deploy system, none if it is in `known`; a lost response loses nothing."""
+    async with context.database.autocommit() as tx:
+        return await task_store.lease_task(tx, standing.node_id, standing.deploy_epoch, serial, known)
+
+
+async def accept_deploy_result(
+    context: Context, node_id: UUID, deploy_epoch: int, serial: str, task_id: UUID, report: DeployResultReport
+) -> ResultAnswer:
+    """Record the outcome, or say why it no longer counts. The permission is evaluated under the lock of the node.
+
+    Raises `DeploySystemEnded`, `NotFound` if the task is not this deploy system's, `Invalid` if the report does not fit the
+    task, `TooLarge`.
+    """
+    if len(report.model_dump_json()) > RESULT_BYTES_MAX:
+        raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
+
+    async def work(tx: Transaction) -> ResultAnswer:
+        await nodes.lock_node(tx, node_id)
+        counting(await store.read_standing(tx, node_id, deploy_epoch, serial))
+        task = await task_store.lock_signed(tx, node_id, deploy_epoch, task_id)
+        if task is None:
+            raise NotFound(f"this deploy system has no task {task_id}")
+        if task.state in (TaskState.COMPLETED, TaskState.FAILED) and task.fence == report.fence:
+            return ResultAnswer(applied=False, reason="already_applied")
+        if task.state not in LIVE_TASK_STATES or task.fence != report.fence:
+            return ResultAnswer(applied=False, reason="superseded")
+        _require_fitting(task, report)
+        await task_store.finish(tx, task_id, report, uuid4())
+        return ResultAnswer(applied=True)
+
+    return await transact(context, work)
+
+
+def _require_fitting(task: SignedTask, report: DeployResultReport) -> None:
+    """A completed report is of the task's type, and about what the task ordered. Raises `Invalid`."""
+    if report.result is None:
+        return
+    try:
+        found = REPORTS[task.type].model_validate(report.result)
+        objection = _objection(task.parameters, found)
+    except ValidationError as error:
+        raise _invalid(first_error(error)) from error
+    if objection is not None:
+        raise _invalid(objection)
+
+
+def _objection(
+    parameters: Mapping[str, Any], found: MetalInspectReport | MetalDeployReport | MetalWipeReport
+) -> str | None:
+    """Why the report does not show that what was ordered is done."""
+    if isinstance(found, MetalWipeReport):
+        ordered = MetalWipeParameters.model_validate(parameters)
+        if {(disk.serial, disk.size_bytes) for disk in ordered.disks} != {
+            (disk.serial, disk.size_bytes) for disk in found.disks
+        }:
+            return "disks: are not those of the task"
+        if not all(disk.proven for disk in found.disks) or found.storage_without_driver or found.variables_remaining:
+            return "disks: a completed wipe has read every disk back as zeroes, and nothing remains"
+        return "tpm: was not cleared" if ordered.clear_tpm and found.tpm not in ("cleared", "absent") else None
+    if isinstance(found, MetalDeployReport):
+        wanted = MetalDeployParameters.model_validate(parameters)
+        if found.root_disk != wanted.root_disk or found.image_sha256 != wanted.image.sha256:
+            return "root_disk, image_sha256: are not those of the task"
+    return None
+
+
+def _invalid(message: str) -> Invalid:
+    return Invalid("the report does not fit its task", errors=[{"field": "result", "message": message}])
+
+
+class Advanced(StrEnum):
+    """What became of an open task of a deploy system."""
+
+    ISSUED = "issued"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+
+
+async def advance_deploy_task(context: Context, node_id: UUID) -> Advanced | None:
+    """Sign the requested task of a deploy system that has said hello, or conclude the one that is over, under the node's lock.
+
+    None: there is nothing to do yet. A task that writes is signed only while its claim is the only one on the node.
+    """
+
+    async def work(tx: Transaction) -> Advanced | None:
+        assert context.signer is not None, "only processes with a signing key issue tasks"
+        await nodes.lock_node(tx, node_id)
+        known = await task_store.read_open(tx, node_id)
+        if known is None:
+            return None
+        if known.task_id is not None:
+            return await _conclude(tx, node_id, known)
+        use = await store.read_use(tx, node_id)
+        obstacle = use.obstacle(known.claim_id, writing=known.type in WRITING)
+        if obstacle is not None:
+            return await _end_unrun(tx, node_id, known, f"{obstacle}: {DETAILS[obstacle]}")
+        if known.is_over:
+            return await _end_unrun(tx, node_id, known, "expired: the certificate of the deploy system is over")
+        if known.is_started:
+            await task_store.issue(tx, context.signer, node_id, use.epoch, known)
+            return Advanced.ISSUED
+        if known.waits_until <= known.clock:
+            return await _end_unrun(tx, node_id, known, "not_started: the deploy system said no hello in time")
+        return None
+
+    return await transact(context, work)
+
+
+async def _end_unrun(tx: Transaction, node_id: UUID, known: OpenDeployTask, why: str) -> Advanced:
+    await task_store.end(tx, node_id, known.id, Advanced.NOT_RUN.value, why, None)
+    return Advanced.NOT_RUN
+
+
+async def _conclude(tx: Transaction, node_id: UUID, known: OpenDeployTask) -> Advanced | None:
+    if known.task_state in LIVE_TASK_STATES:
+        return None
+    if known.task_state is not TaskState.COMPLETED:
+        await task_store.end(tx, node_id, known.id, Advanced.FAILED.value, known.task_failure, known.result)
+        return Advanced.FAILED
+    if known.type is TaskType.METAL_INSPECT:
+        await store.record_machine(tx, node_id, MetalInspectReport.model_validate(known.result))
+    await task_store.end(tx, node_id, known.id, Advanced.COMPLETED.value, None, known.result)
+    return Advanced.COMPLETED

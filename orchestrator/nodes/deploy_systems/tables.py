@@ -1,0 +1,174 @@
+"""Tables of deploy systems. Revision 0047 explains columns and indexes."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from orchestrator.database.metadata import METADATA, TIMESTAMPTZ
+
+deploy_systems = Table(
+    "deploy_systems",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column(
+        "deploy_epoch",
+        BigInteger,
+        CheckConstraint("deploy_epoch >= 1", name="deploy_epoch_is_positive"),
+        nullable=False,
+    ),
+    Column(
+        "token_hash",
+        LargeBinary,
+        CheckConstraint("octet_length(token_hash) = 32", name="deploy_token_is_sha256"),
+        nullable=False,
+    ),
+    Column("smbios_uuid", Uuid, nullable=False),
+    Column(
+        "macs",
+        ARRAY(Text),
+        CheckConstraint("cardinality(macs) between 1 and 64", name="deploy_system_has_macs"),
+        nullable=False,
+    ),
+    Column("tpm_required", Boolean, nullable=False),
+    Column("claim_id", BigInteger),
+    Column(
+        "certificate_seconds",
+        Integer,
+        CheckConstraint("certificate_seconds between 60 and 14400", name="deploy_certificate_is_short"),
+        nullable=False,
+    ),
+    Column("permitted_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
+    Column("permitted_by", Text, nullable=False),
+    Column("expires_at", TIMESTAMPTZ, nullable=False),
+    Column("ended_at", TIMESTAMPTZ),
+    Column("ended_by", Text, CheckConstraint("ended_by in ('superseded', 'revoked')", name="deploy_system_end")),
+    Column("refusals", Integer, nullable=False, server_default=text("0")),
+    Column("used_at", TIMESTAMPTZ),
+    Column("key_sha256", LargeBinary, CheckConstraint("octet_length(key_sha256) = 32", name="deploy_key_is_sha256")),
+    Column("csr_pem", Text),
+    Column("request_id", Text),
+    Column("attestation_secret", LargeBinary),
+    Column("quote", LargeBinary),
+    Column("quote_signature", LargeBinary),
+    Column("refusal", Text),
+    Column("serial", Text),
+    Column("pem", Text),
+    Column("not_after", TIMESTAMPTZ),
+    Column(
+        "authority_key_sha256",
+        LargeBinary,
+        CheckConstraint("octet_length(authority_key_sha256) = 32", name="deploy_authority_is_sha256"),
+    ),
+    Column("hello_at", TIMESTAMPTZ),
+    Column("hello", JSONB, CheckConstraint("octet_length(hello::text) <= 4096", name="deploy_hello_is_bounded")),
+    CheckConstraint("num_nulls(ended_at, ended_by) in (0, 2)", name="deploy_system_end_is_whole"),
+    CheckConstraint("num_nulls(used_at, key_sha256, csr_pem) in (0, 3)", name="deploy_system_use_is_whole"),
+    CheckConstraint(
+        "num_nulls(serial, pem, not_after, authority_key_sha256) in (0, 4)", name="deploy_certificate_is_whole"
+    ),
+    CheckConstraint(
+        "serial is null or used_at is not null and refusal is null", name="deploy_certificate_was_requested"
+    ),
+    CheckConstraint("num_nulls(attestation_secret, quote, quote_signature) in (0, 3)", name="deploy_quote_is_complete"),
+    CheckConstraint(
+        "num_nulls(hello_at, hello) in (0, 2) and (hello is null or serial is not null)",
+        name="deploy_hello_is_certified",
+    ),
+    UniqueConstraint("node_id", "deploy_epoch", name="deploy_epoch_unique"),
+    UniqueConstraint("token_hash", name="deploy_token_unique"),
+    Index("one_deploy_system", "node_id", unique=True, postgresql_where=text("ended_at is null")),
+    Index("deploy_certificate_unique", "serial", unique=True),
+    Index(
+        "deploy_certificates_pending",
+        "id",
+        postgresql_where=text("used_at is not null and serial is null and refusal is null and ended_at is null"),
+    ),
+)
+
+deploy_tasks = Table(
+    "deploy_tasks",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("deploy_epoch", BigInteger, nullable=False),
+    Column(
+        "type",
+        Text,
+        CheckConstraint("type in ('metal.inspect', 'metal.deploy', 'metal.wipe')", name="deploy_task_type"),
+        nullable=False,
+    ),
+    Column(
+        "parameters",
+        JSONB,
+        CheckConstraint("octet_length(parameters::text) <= 131072", name="deploy_parameters_are_bounded"),
+        nullable=False,
+    ),
+    Column("claim_id", BigInteger),
+    Column("notify", Text),
+    Column(
+        "seconds_max",
+        Integer,
+        CheckConstraint("seconds_max between 60 and 86400", name="deploy_task_is_bounded"),
+        nullable=False,
+    ),
+    Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
+    Column("requested_by", Text, nullable=False),
+    Column("task_id", Uuid),
+    Column("issued_at", TIMESTAMPTZ),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("ended_at", TIMESTAMPTZ),
+    Column(
+        "outcome", Text, CheckConstraint("outcome in ('completed', 'failed', 'not_run')", name="deploy_task_outcome")
+    ),
+    Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="deploy_failure_is_bounded")),
+    Column("result", JSONB),
+    ForeignKeyConstraint(
+        ["node_id", "deploy_epoch"],
+        ["deploy_systems.node_id", "deploy_systems.deploy_epoch"],
+        name="deploy_task_has_permission",
+        ondelete="CASCADE",
+    ),
+    CheckConstraint("num_nulls(task_id, issued_at) in (0, 2)", name="deploy_task_is_whole"),
+    CheckConstraint("num_nulls(ended_at, outcome) in (0, 2)", name="deploy_task_end_is_whole"),
+    CheckConstraint(
+        "(failure is not null) = (coalesce(outcome, 'completed') <> 'completed')", name="deploy_task_failed_why"
+    ),
+    CheckConstraint(
+        "num_nulls(waits_for, waits_since, waits_until) = 3 * num_nonnulls(outcome)", name="deploy_task_waits"
+    ),
+    CheckConstraint(
+        "coalesce(outcome, '') <> 'completed' or num_nulls(task_id, result) = 0", name="deploy_task_is_proven"
+    ),
+    Index("one_deploy_task", "node_id", unique=True, postgresql_where=text("ended_at is null")),
+    Index("deploy_tasks_by_node", "node_id", "id"),
+    Index("deploy_tasks_by_epoch", "node_id", "deploy_epoch"),
+)
+
+node_machines = Table(
+    "node_machines",
+    METADATA,
+    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
+    Column("smbios_uuid", Uuid, nullable=False),
+    Column("macs", ARRAY(Text), nullable=False),
+    Column("report", JSONB, nullable=False),
+    Column("inspected_at", TIMESTAMPTZ, nullable=False),
+)

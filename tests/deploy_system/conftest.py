@@ -1,0 +1,23 @@
+"""A control plane for deploy systems, shared by the tests of a module; each test uses nodes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from berth.local.servers import LocalPostgres
+from tests.databases import copied_database
+from tests.deploy_system.stage import Stage
+
+
+@pytest.fixture(scope="package")
+def stage(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: LocalPostgres, migrated_template: str
+) -> Iterator[Stage]:
+    """The running control plane."""
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        Stage(tmp_path_factory.mktemp("deploy"), url).running() as running,
+    ):
+        yield running

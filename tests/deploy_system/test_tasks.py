@@ -1,0 +1,193 @@
+"""Tasks of a deploy system: signed for one deploy epoch, leased by it alone, reported once."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from node_agent.protocol import TaskType
+from orchestrator.nodes.commands.deploy_tasks import Advanced
+from tests.deploy_system.ordering import WIPED, claim, order, refused
+from tests.deploy_system.stage import INSPECTED, SMBIOS, Stage, connected, forged
+from tests.nodes.answers import body_of
+
+
+def test_an_inspection_is_signed_leased_reported_once_and_recorded(stage: Stage) -> None:
+    node = stage.node()
+    machine = stage.permit(node)
+    asked = stage.inspect(node)
+    assert asked.status_code == 200, asked.text
+    assert stage.advance(node) is None, "it is not signed before the hello"
+    system = machine.enrolled(stage.directory)
+    assert stage.advance(node) is None
+    assert system.hello().status_code == 200
+    assert system.hello().status_code == 200
+    assert len(stage.audited(node, "node.deploy_hello")) == 1
+    assert stage.advance(node) is Advanced.ISSUED
+    task = system.task()
+    assert (task["type"], task["node_id"], task["parameters"]) == (
+        "metal.inspect", str(node), {"deploy_epoch": 1, "then": "power_off"},
+    )  # fmt: skip
+    assert system.task() == task, "in the same envelope until it is reported"
+    assert system.wait(task["task_id"]).json()["tasks"] == [], "what it knows is not returned"
+    assert system.report(task).json() == {"applied": True, "reason": None}
+    assert system.report(task).json() == {"applied": False, "reason": "already_applied"}
+    assert system.wait().json()["tasks"] == []
+    assert stage.advance(node) is Advanced.COMPLETED
+    shown = stage.shown(node)
+    assert shown["machine"]["smbios_uuid"] == str(SMBIOS)
+    assert shown["machine"]["report"]["topology"]["disks"][0]["serial"] == "S1"
+    listed = stage.listed(node)
+    assert (listed["outcome"], listed["waits"]) == ("completed", None)
+    assert stage.ask_permit(node, smbios_uuid=None).status_code == 201, "the machine is known now"
+
+
+def test_the_agent_of_the_node_neither_leases_nor_reports_a_task_of_its_deploy_system(stage: Stage) -> None:
+    node = stage.node()
+    system = stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    task = system.task()
+    uri, key = f"spiffe://berth.local/node/{node}", system.machine.key
+    serial = uuid.uuid4().int >> 1
+    stage.fleet.connection.execute(
+        "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
+        " values (%s, %s, 0, %s, now(), now() + interval '1 hour')",
+        (format(serial, "x"), node, b"0" * 32),
+    )
+    certificate = forged(stage.files.ca_key.read_bytes(), stage.files.ca_certificate.read_bytes(), uri, serial, key)
+    with connected(system.machine, certificate, stage.directory) as http:
+        assert http.get("/node/v1/tasks/wait", params={"timeout_seconds": 0.3}).json()["tasks"] == []
+        body = {"fence": task["fence"], "outcome": "completed", "result": INSPECTED}
+        refused(http.post(f"/node/v1/tasks/{task['task_id']}/result", json=body), 404, "not_found")
+
+
+def test_a_task_of_another_deploy_system_cannot_be_reported(stage: Stage) -> None:
+    node, other = stage.node(), stage.node()
+    system, stranger = stage.started(node), stage.started(other)
+    stage.inspect(node)
+    stage.advance(node)
+    task = system.task()
+    refused(stranger.report(task), 404, "not_found")
+    assert stranger.wait().json()["tasks"] == []
+
+
+def test_a_report_after_a_newer_permission_is_refused(stage: Stage) -> None:
+    node = stage.node()
+    system = stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    task = system.task()
+    stage.permit(node)
+    refused(system.report(task), 401, "deploy_system_ended", "superseded")
+    listed = stage.listed(node)
+    assert listed["outcome"] == "not_run"
+    state = stage.fleet.one("select state from node_tasks where id = %s", task["task_id"])
+    assert state == "superseded"
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"result": {"smbios_uuid": "x"}}, 422, "invalid"),
+        ({"result": {**INSPECTED, "unknown": 1}}, 422, "invalid"),
+        ({"outcome": "failed"}, 422, "invalid"),
+        ({"result": {"text": "x" * 70_000}}, 413, "too_large"),
+    ],
+)
+def test_a_report_that_does_not_fit_changes_nothing(
+    stage: Stage, changes: dict[str, Any], status: int, code: str
+) -> None:
+    node = stage.node()
+    system = stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    task = system.task()
+    refused(system.report(task, **changes), status, code)
+    assert system.report({**task, "fence": task["fence"] + 1}).json() == {"applied": False, "reason": "superseded"}
+    assert system.report(task).json()["applied"]
+
+
+def test_a_failed_task_keeps_code_and_evidence(stage: Stage) -> None:
+    node = stage.node()
+    system = stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    task = system.task()
+    failure = {"code": "storage_without_driver", "detail": "0000:00:1f.2"}
+    told = system.report(task, outcome="failed", failure=failure, evidence={"seen": 1})
+    assert told.json()["applied"], told.text
+    assert stage.advance(node) is Advanced.FAILED
+    listed = stage.listed(node)
+    assert (listed["failure"], listed["result"]) == ("storage_without_driver: 0000:00:1f.2", {"seen": 1})
+
+
+def test_an_inspection_needs_a_permission_and_no_other_open_task(stage: Stage) -> None:
+    node = stage.node()
+    refused(stage.inspect(node), 409, "no_deploy_system")
+    stage.permit(node)
+    assert stage.inspect(node).status_code == 200
+    refused(stage.inspect(node), 409, "invalid_state")
+
+
+@pytest.mark.parametrize("kind", [TaskType.METAL_DEPLOY, TaskType.METAL_WIPE])
+def test_what_writes_is_refused_while_another_claim_is_on_the_node(stage: Stage, kind: TaskType) -> None:
+    node = stage.node()
+    stage.started(node)
+    number = claim(stage, node, "maintenance")
+    assert stage.ask_permit(node).status_code == 201, "what only reads may run in a maintenance window"
+    assert body_of(order(stage, node, kind))["code"] == "node_in_use"
+    assert body_of(order(stage, node, kind, number + 1_000))["code"] == "node_in_use"
+    assert order(stage, node, kind, number).status == 200
+
+
+def test_a_task_that_writes_is_not_signed_once_another_claim_is_there(stage: Stage) -> None:
+    node = stage.node()
+    stage.started(node)
+    assert order(stage, node, TaskType.METAL_WIPE).status == 200
+    claim(stage, node)
+    assert stage.advance(node) is Advanced.NOT_RUN
+    listed = stage.listed(node)
+    assert listed["failure"].startswith("node_in_use: ")
+
+
+def test_a_wipe_completes_only_with_every_disk_of_its_order_read_back(stage: Stage) -> None:
+    node = stage.node()
+    system = stage.started(node)
+    assert order(stage, node, TaskType.METAL_WIPE).status == 200
+    assert stage.advance(node) is Advanced.ISSUED
+    task = system.task()
+    (disk,) = WIPED["disks"]
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"disks": []},
+        {"disks": [{**disk, "serial": "S2"}]},
+        {"disks": [{**disk, "nonzero_bytes_found": True}]},
+        {**WIPED, "storage_without_driver": ["0000:00:1f.2"]},
+    )
+    for wrong in wrongs:
+        refused(system.report(task, wrong), 422, "invalid")
+    assert system.report(task, WIPED).json()["applied"]
+    assert stage.advance(node) is Advanced.COMPLETED
+
+
+def test_a_deploy_system_that_says_no_hello_ends_its_task_in_time(stage: Stage) -> None:
+    node = stage.node()
+    stage.permit(node)
+    stage.inspect(node)
+    stage.fleet.connection.execute(
+        "update deploy_tasks set waits_until = clock_timestamp() where node_id = %s and ended_at is null", (node,)
+    )
+    assert stage.advance(node) is Advanced.NOT_RUN
+
+
+def test_a_task_that_is_not_reported_in_time_fails(stage: Stage) -> None:
+    node = stage.node()
+    stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    stage.fleet.connection.execute(
+        "update node_tasks set state = 'expired', finished_at = now() where node_id = %s", (node,)
+    )
+    assert stage.advance(node) is Advanced.FAILED

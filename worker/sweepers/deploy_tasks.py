@@ -1,0 +1,23 @@
+"""Tasks of deploy systems: signed once the system has said hello, and concluded when they are over."""
+
+from __future__ import annotations
+
+import structlog
+
+from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
+from orchestrator.nodes.deploy_systems.queries import find_open_deploy_tasks
+from orchestrator.operations.execution import Context
+from worker.sweepers.metrics import SWEPT
+from worker.sweepers.sweeper import isolate_failure
+
+log = structlog.get_logger()
+
+
+async def sweep_deploy_tasks(context: Context, limit: int) -> None:
+    """Sign or conclude at most `limit` tasks."""
+    for node_id in await find_open_deploy_tasks(context, limit):
+        with isolate_failure("deploy_tasks", node_id=str(node_id)):
+            if (advanced := await advance_deploy_task(context, node_id)) is not None:
+                SWEPT.labels(f"deploy_task_{advanced}").inc()
+                write = log.warning if advanced in (Advanced.FAILED, Advanced.NOT_RUN) else log.info
+                write(f"deploy_task_{advanced}", node_id=str(node_id))
