@@ -2,6 +2,8 @@
 
 `python -m node_agent --check` checks the host instead and needs no settings: 0 if nothing refuses the host, otherwise 1.
 `python -m node_agent --site` runs the agent of a site, with the same settings.
+`python -m node_agent --deploy` runs the deploy system of a machine (`deploy_system/process.py`), which imports little: it has
+ neither the settings nor the drivers of a node.
 """
 
 from __future__ import annotations
@@ -9,51 +11,57 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
 
 import structlog
-from prometheus_client import disable_created_metrics
-from pydantic import ValidationError
 
-from berth.process.health_server import CannotListen
-from berth.process.logs import configure_logging
-from berth.process.settings import describe_wrong_settings
-from node_agent.agent import Agent
-from node_agent.checks.host import report_host
-from node_agent.drivers.choice import choose_driver
-from node_agent.drivers.contract import Driver
 from node_agent.problems import AgentProblem
-from node_agent.settings import Settings
-from node_agent.site.agent import SiteAgent
-from node_agent.site.bmcs import Connect, connect_redfish
+
+if TYPE_CHECKING:
+    from node_agent.drivers.contract import Driver
+    from node_agent.settings import Settings
+    from node_agent.site.bmcs import Connect
 
 log = structlog.get_logger("node_agent")
 
 
-async def _run(settings: Settings, choose: Callable[[Settings], Driver]) -> None:
-    await Agent(settings, choose).run()
-
-
-async def _run_site(settings: Settings, connect: Connect) -> None:
-    await SiteAgent(settings, connect).run()
-
-
-def main(choose: Callable[[Settings], Driver] = choose_driver) -> int:
-    """Run the agent with the driver that `choose` constructs.
+def main(choose: Callable[[Settings], Driver] | None = None) -> int:
+    """Run the agent with the driver that `choose` constructs; without it, the one of the settings.
 
     Return 0 after an orderly stop, or 1 with one sentence on standard error.
     """
-    return _serve(lambda: _run(Settings(), choose))
+    from node_agent.agent import Agent
+    from node_agent.drivers.choice import choose_driver
+    from node_agent.settings import Settings
+
+    async def run() -> None:
+        await Agent(Settings(), choose or choose_driver).run()
+
+    return _serve(run)
 
 
-def site_main(connect: Connect = connect_redfish) -> int:
-    """Run the agent of a site with the client of BMCs that `connect` makes.
+def site_main(connect: Connect | None = None) -> int:
+    """Run the agent of a site with the client of BMCs that `connect` makes; without it, the Redfish client.
 
     Return 0 after an orderly stop, or 1 with one sentence on standard error.
     """
-    return _serve(lambda: _run_site(Settings(), connect))
+    from node_agent.settings import Settings
+    from node_agent.site.agent import SiteAgent
+    from node_agent.site.bmcs import connect_redfish
+
+    async def run() -> None:
+        await SiteAgent(Settings(), connect or connect_redfish).run()
+
+    return _serve(run)
 
 
 def _serve(run: Callable[[], Coroutine[None, None, None]]) -> int:
+    from prometheus_client import disable_created_metrics
+    from pydantic import ValidationError
+
+    from berth.process.health_server import CannotListen
+    from berth.process.logs import configure_logging
+
     configure_logging()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     problem: BaseException
@@ -77,11 +85,26 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _sentence(error: BaseException) -> str:
+    from pydantic import ValidationError
+
     if isinstance(error, ValidationError):
+        from berth.process.settings import describe_wrong_settings
+
         return describe_wrong_settings(error)
     return str(error) or type(error).__name__
 
 
+def _start(arguments: list[str]) -> int:
+    if "--deploy" in arguments:
+        from node_agent.deploy_system.process import main as deploy
+
+        return deploy(arguments)
+    if arguments == ["--check"]:
+        from node_agent.checks.host import report_host
+
+        return report_host()
+    return site_main() if arguments == ["--site"] else main()
+
+
 if __name__ == "__main__":
-    modes = {"--check": report_host, "--site": site_main}
-    sys.exit(modes.get(" ".join(sys.argv[1:]), main)())
+    sys.exit(_start(sys.argv[1:]))

@@ -1,0 +1,223 @@
+"""The agent of a deploy system against the real control plane: one life, a second start, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node_agent.protocol import TaskType
+from node_agent.wire.deploy_medium import MEDIUM_BYTES_MAX, DeployMedium
+from orchestrator.nodes.commands.deploy_tasks import Advanced
+from tests.deploy_system.ordering import claim, order
+from tests.deploy_system.stage import MAC, OTHER_MAC, SMBIOS, Machine, Stage
+from tests.support.waiting import wait_for
+
+
+class Started:
+    """A machine made of files, and its deploy system as a process."""
+
+    def __init__(self, stage: Stage, directory: Path, medium: DeployMedium | bytes) -> None:
+        self.stage, self.directory = stage, directory
+        (directory / "sys/class/dmi/id").mkdir(parents=True)
+        (directory / "sys/class/dmi/id/product_uuid").write_text(f"{str(SMBIOS).upper()}\n")
+        for name, mac in (("eth0", MAC), ("eth1", OTHER_MAC)):
+            (directory / f"sys/class/net/{name}/device").mkdir(parents=True)
+            (directory / f"sys/class/net/{name}/address").write_text(f"{mac}\n")
+        (directory / "sys/class/net/lo").mkdir()
+        (directory / "sys/class/net/lo/address").write_text("00:00:00:00:00:00\n")
+        (directory / "medium.json").write_bytes(medium if isinstance(medium, bytes) else medium.written())
+        self.root_keys = stage.files.root_keys
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start the deploy system."""
+        command = [sys.executable, "-m", "tests.deploy_system.machine_process"]
+        arguments = [str(self.directory / "medium.json"), str(self.root_keys), str(self.directory)]
+        self.process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit status, and what is on the console."""
+        assert self.process is not None
+        _, console = self.process.communicate(timeout=60)
+        return self.process.returncode, console
+
+    @property
+    def performed(self) -> list[str]:
+        """What was performed."""
+        file = self.directory / "performed"
+        return file.read_text().split() if file.exists() else []
+
+    def kill(self) -> None:
+        """SIGKILL, as of a power cut."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture
+def machines(stage: Stage, tmp_path: Path) -> Iterator[list[Started]]:
+    """Machines that end with the test."""
+    started: list[Started] = []
+    yield started
+    for one in started:
+        one.kill()
+
+
+def machine_of(stage: Stage, machines: list[Started], tmp_path: Path, medium: DeployMedium | bytes) -> Started:
+    """A machine with this medium."""
+    made = Started(stage, tmp_path, medium)
+    machines.append(made)
+    return made
+
+
+def state_is(stage: Stage, machine: Machine, state: str) -> bool:
+    """Whether the permission has this state."""
+    return bool(stage.shown(machine.medium.node_id)["state"] == state)
+
+
+def test_a_deploy_system_enrols_inspects_reports_and_powers_off(
+    stage: Stage, machines: list[Started], tmp_path: Path
+) -> None:
+    node = stage.node()
+    permitted = stage.permit(node)
+    stage.inspect(node)
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    status, console = machine.ended()
+    assert status == 0, console
+    assert machine.performed == ["MetalInspectParameters"]
+    assert stage.advance(node) is Advanced.COMPLETED
+    assert stage.shown(node)["machine"]["smbios_uuid"] == str(SMBIOS)
+    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"medium.json", "performed", "product_uuid", "address"}, "no key and no certificate"
+
+
+def test_a_second_start_with_the_same_medium_does_nothing_and_says_why(
+    stage: Stage, machines: list[Started], tmp_path: Path
+) -> None:
+    """SIGKILL in the middle of a task: the key is gone, and with it what the token was worth."""
+    node = stage.node()
+    permitted = stage.permit(node)
+    stage.inspect(node)
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    (tmp_path / "hold").touch()
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    wait_for(lambda: machine.performed, "the task")
+    machine.kill()
+    (tmp_path / "hold").unlink()
+    machine.start()
+    status, console = machine.ended()
+    assert status == 1
+    assert "the control plane refuses this deploy system, and nothing was done" in console
+    assert "the token was used with another key" in console
+    assert len(machine.performed) == 1
+
+
+def test_a_task_that_fails_is_reported_by_its_code(stage: Stage, machines: list[Started], tmp_path: Path) -> None:
+    node = stage.node()
+    permitted = stage.permit(node)
+    number = claim(stage, node, "maintenance")
+    assert order(stage, node, TaskType.METAL_DEPLOY, number).status == 200
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    wait_for(lambda: stage.advance(node) is Advanced.FAILED, "the report")
+    assert stage.listed(node)["failure"] == "read_back_mismatch: read_back: byte 7; replace the disk"
+    stage.permit(node)
+    status, console = machine.ended()
+    assert status == 1, "superseded while it waits"
+    assert "may not act any more" in console
+
+
+def test_a_report_after_a_newer_permission_ends_the_older_deploy_system(
+    stage: Stage, machines: list[Started], tmp_path: Path
+) -> None:
+    node = stage.node()
+    permitted = stage.permit(node)
+    stage.inspect(node)
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    (tmp_path / "hold").touch()
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    wait_for(lambda: machine.performed, "the task")
+    stage.permit(node)
+    (tmp_path / "hold").unlink()
+    status, console = machine.ended()
+    assert status == 1
+    assert "superseded" in console
+    assert stage.listed(node)["outcome"] == "not_run"
+
+
+def test_a_deploy_system_ends_with_its_certificate(stage: Stage, machines: list[Started], tmp_path: Path) -> None:
+    node = stage.node()
+    machine = machine_of(stage, machines, tmp_path, stage.permit(node, certificate_seconds=60).medium)
+    stage.fleet.connection.execute("alter table deploy_systems drop constraint if exists deploy_certificate_is_short")
+    stage.fleet.connection.execute("update deploy_systems set certificate_seconds = 4 where node_id = %s", (node,))
+    machine.start()
+    status, console = machine.ended()
+    assert status == 0, console
+    assert "certificate_ended" in console
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "the configuration is not JSON"),
+        (b'{"berth-config-placeholder": 1}' + b" " * 100, "it was not made for one machine"),
+        (b"x" * (MEDIUM_BYTES_MAX + 100), "at most 8192 are read"),
+    ],
+)
+def test_a_medium_without_a_configuration_is_named(
+    stage: Stage, machines: list[Started], tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    machine = machine_of(stage, machines, tmp_path, content)
+    machine.start()
+    status, console = machine.ended()
+    assert (status, sentence in console) == (1, True), console
+
+
+def test_another_root_or_an_older_key_set_is_refused(stage: Stage, machines: list[Started], tmp_path: Path) -> None:
+    node = stage.node()
+    for name, change in (("root", {}), ("serial", {"key_set_serial": 10_000})):
+        (tmp_path / name).mkdir()
+        medium = stage.permit(node).medium.model_copy(update=change)
+        machine = machine_of(stage, machines, tmp_path / name, medium)
+        if name == "root":
+            machine.root_keys = stage.files.task_verifying_keys
+        machine.start()
+        status, console = machine.ended()
+        assert status == 1
+        assert ("the control plane's key set is refused" if name == "root" else "the medium requires 10000") in console
+
+
+def test_a_listener_of_another_ca_gets_no_token(stage: Stage, machines: list[Started], tmp_path: Path) -> None:
+    medium = stage.permit(stage.node()).medium
+    wrong = medium.model_copy(update={"ca_pem": stage.files.deploy_ca_certificate.read_text()})
+    machine = machine_of(stage, machines, tmp_path, wrong)
+    machine.start()
+    status, console = machine.ended()
+    assert status == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in console
+    assert stage.facts(medium.node_id)[0][2] is None, "the token was not used"
+
+
+def test_the_deploy_system_imports_no_driver_and_no_settings() -> None:
+    """It runs in 384 MiB, from an initramfs with few packages."""
+    program = (
+        "import json, sys; import node_agent.__main__, node_agent.deploy_system.process;"
+        " from node_agent.deploy_system.performing import work_of_machine; work_of_machine('');"
+        " print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert not loaded & {"pydantic_settings", "libvirt", "asyncssh", "uvicorn", "fastapi", "sqlalchemy", "orchestrator"}
+    assert not {
+        name for name in loaded if name.startswith(("node_agent.drivers", "node_agent.settings", "node_agent.agent"))
+    }
