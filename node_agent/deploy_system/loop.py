@@ -43,7 +43,6 @@ from node_agent.wire.deploy_tasks import DeployFailureCode
 
 log = structlog.get_logger("deploy_system")
 
-WAIT_SECONDS: Final = 20.0
 RETRY_SECONDS_MAX: Final = 5.0
 ENDING_SECONDS: Final = 2.0
 """Before its end a certificate may be refused as over: clocks differ."""
@@ -65,6 +64,8 @@ class DeploySettings:
     version: str = "unknown"
     give_up_seconds: float = 600.0
     """Without an answer of the control plane before the enrolment."""
+    wait_seconds: float = 20.0
+    """How long the control plane may hold a request for tasks."""
 
 
 @dataclass
@@ -187,9 +188,10 @@ class DeploySystem:
 
     async def _next_task(self, connection: DeployConnection, trust: Trust, work: Mapping[TaskType, Work]) -> bool:
         """Wait for tasks and perform them; whether the machine is to be powered off. Raises the refusals of the connection."""
-        params = [("timeout_seconds", str(WAIT_SECONDS)), *(("known", str(task)) for task in self.performed[-100:])]
+        seconds = self.settings.wait_seconds
+        params = [("timeout_seconds", str(seconds)), *(("known", str(task)) for task in self.performed[-100:])]
         answer = await self._until_answered(
-            lambda: connection.get("/deploy/v1/tasks/wait", params, WaitAnswer, WAIT_SECONDS)
+            lambda: connection.get("/deploy/v1/tasks/wait", params, WaitAnswer, seconds)
         )
         for handed in answer.tasks:
             judged = admit(handed, trust, self.newest_fence, self.clock)

@@ -21,8 +21,8 @@ from tests.deploy_system.ordering import WIPED
 from tests.deploy_system.stage import INSPECTED
 
 
-def main(medium: Path, root_keys: Path, directory: Path) -> int:
-    """Run it; its exit status."""
+def settings_of(medium: Path, root_keys: Path, directory: Path) -> DeploySettings:
+    """The settings of the deploy system of the machine in this directory."""
 
     def note(parameters: Any) -> None:
         with (directory / "performed").open("a") as file:
@@ -47,12 +47,11 @@ def main(medium: Path, root_keys: Path, directory: Path) -> int:
         TaskType.METAL_INSPECT: inspect, TaskType.METAL_WIPE: wipe, TaskType.METAL_DEPLOY: deploy,
     }  # fmt: skip
     host = Host(run=lambda command, timeout: ToolRun(127, ""), sys=directory / "sys", scratch=directory)
-    settings = DeploySettings(
+    return DeploySettings(
         medium=medium, root_keys_file=root_keys, host=host, bring_up=lambda host, network: None,
-        work=lambda ca_pem: work, version="test", give_up_seconds=2.0,
+        work=lambda ca_pem: work, version="test", give_up_seconds=2.0, wait_seconds=1.0,
     )  # fmt: skip
-    return run(settings)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    sys.exit(run(settings_of(*map(Path, sys.argv[1:]))))

@@ -11,11 +11,11 @@ import datetime as dt
 import json
 import ssl
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from cryptography import x509
@@ -29,11 +29,16 @@ from berth.local.processes import ChildProcess, Endpoints, issuer_plan, orchestr
 from berth.local.servers import free_port
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
+from orchestrator.operations.execution import Context
 from orchestrator.tasks.signing import load_signer
 from tests.allocations.seeding import make_context
 from tests.api.calling import Caller, insert_admin_key, signing_request
 from tests.databases import as_roles
 from tests.placement.fleet import ADD_NODES, Fleet
+from worker.sweepers.deploy_tasks import sweep_deploy_tasks
+from worker.sweepers.expired_tasks import expire_overdue_tasks
+
+Done = TypeVar("Done")
 
 SMBIOS = uuid.UUID("4c4c4544-0044-4810-8031-b4c04f4d3732")
 MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -208,14 +213,26 @@ class Stage:
     def advance(self, node: uuid.UUID) -> Advanced | None:
         """What a worker does for the open task of the node."""
 
-        async def work() -> Advanced | None:
+        return self._as_worker(lambda context: advance_deploy_task(context, node))
+
+    def sweep(self) -> None:
+        """One round of the sweepers that end what is overdue."""
+
+        async def both(context: Context) -> None:
+            await expire_overdue_tasks(context, 0.0, 100)
+            await sweep_deploy_tasks(context, 100)
+
+        self._as_worker(both)
+
+    def _as_worker(self, work: Callable[[Context], Awaitable[Done]]) -> Done:
+        async def done() -> Done:
             context = replace(make_context(self.database_url), signer=load_signer(self.files.task_signing_key))
             try:
-                return await advance_deploy_task(context.for_platform(), node)
+                return await work(context.for_platform())
             finally:
                 await context.database.close()
 
-        return asyncio.run(work())
+        return asyncio.run(done())
 
     def shown(self, node: uuid.UUID) -> dict[str, Any]:
         """The node's deploy system as operators see it."""

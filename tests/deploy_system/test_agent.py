@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from node_agent.deploy_system.loop import DeploySettings, DeploySystem
+from node_agent.deploy_system.problems import DeployEnded
 from node_agent.protocol import TaskType
 from node_agent.wire.deploy_medium import MEDIUM_BYTES_MAX, DeployMedium
 from orchestrator.nodes.commands.deploy_tasks import Advanced
+from tests.deploy_system.machine_process import settings_of
 from tests.deploy_system.ordering import claim, order
 from tests.deploy_system.stage import MAC, OTHER_MAC, SMBIOS, Machine, Stage
 from tests.support.waiting import wait_for
@@ -33,17 +40,25 @@ class Started:
         (directory / "medium.json").write_bytes(medium if isinstance(medium, bytes) else medium.written())
         self.root_keys = stage.files.root_keys
         self.process: subprocess.Popen[str] | None = None
+        self.thread: Future[tuple[int, str]] | None = None
 
-    def start(self) -> None:
-        """Start the deploy system."""
-        command = [sys.executable, "-m", "tests.deploy_system.machine_process"]
-        arguments = [str(self.directory / "medium.json"), str(self.root_keys), str(self.directory)]
-        self.process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
+    def start(self, *, as_process: bool = False) -> None:
+        """Start the deploy system, in a thread unless as a process of its own, which takes seconds."""
+        arguments = [self.directory / "medium.json", self.root_keys, self.directory]
+        if as_process:
+            command = [sys.executable, "-m", "tests.deploy_system.machine_process", *map(str, arguments)]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            return
+        threads = ThreadPoolExecutor(1)
+        self.thread = threads.submit(lived, settings_of(*arguments))
+        threads.shutdown(wait=False)
 
     def ended(self) -> tuple[int, str]:
         """Its exit status, and what is on the console."""
+        if self.thread is not None:
+            return self.thread.result(timeout=60)
         assert self.process is not None
-        _, console = self.process.communicate(timeout=60)
+        console, _ = self.process.communicate(timeout=60)
         return self.process.returncode, console
 
     @property
@@ -53,10 +68,19 @@ class Started:
         return file.read_text().split() if file.exists() else []
 
     def kill(self) -> None:
-        """SIGKILL, as of a power cut."""
+        """SIGKILL of its process, as of a power cut; a thread ends by itself, as what it waits for has ended."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()
+
+
+def lived(settings: DeploySettings) -> tuple[int, str]:
+    """What `run` of the process makes of one life: status and last sentence."""
+    try:
+        asyncio.run(DeploySystem(settings).run())
+        return 0, ""
+    except DeployEnded as problem:
+        return 1, str(problem)
 
 
 @pytest.fixture
@@ -107,12 +131,12 @@ def test_a_second_start_with_the_same_medium_does_nothing_and_says_why(
     stage.inspect(node)
     machine = machine_of(stage, machines, tmp_path, permitted.medium)
     (tmp_path / "hold").touch()
-    machine.start()
+    machine.start(as_process=True)
     wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
     wait_for(lambda: machine.performed, "the task")
     machine.kill()
     (tmp_path / "hold").unlink()
-    machine.start()
+    machine.start(as_process=True)
     status, console = machine.ended()
     assert status == 1
     assert "the control plane refuses this deploy system, and nothing was done" in console
@@ -155,13 +179,27 @@ def test_a_report_after_a_newer_permission_ends_the_older_deploy_system(
     assert stage.listed(node)["outcome"] == "not_run"
 
 
+@contextmanager
+def certificate_of_seconds(stage: Stage, node: UUID, seconds: int) -> Iterator[None]:
+    """In the block the node's certificate is shorter than any that can be asked for; the constraint is back after it."""
+    sql, named = stage.fleet.connection, "deploy_certificate_is_short"
+    kept = sql.execute("select pg_get_constraintdef(oid) from pg_constraint where conname = %s", (named,)).fetchone()
+    assert kept is not None
+    sql.execute(f"alter table deploy_systems drop constraint {named}")
+    sql.execute("update deploy_systems set certificate_seconds = %s where node_id = %s", (seconds, node))
+    try:
+        yield
+    finally:
+        sql.execute("update deploy_systems set certificate_seconds = 60 where node_id = %s", (node,))
+        sql.execute(f"alter table deploy_systems add constraint {named} {kept[0]}")
+
+
 def test_a_deploy_system_ends_with_its_certificate(stage: Stage, machines: list[Started], tmp_path: Path) -> None:
     node = stage.node()
     machine = machine_of(stage, machines, tmp_path, stage.permit(node, certificate_seconds=60).medium)
-    stage.fleet.connection.execute("alter table deploy_systems drop constraint if exists deploy_certificate_is_short")
-    stage.fleet.connection.execute("update deploy_systems set certificate_seconds = 4 where node_id = %s", (node,))
-    machine.start()
-    status, console = machine.ended()
+    with certificate_of_seconds(stage, node, 4):
+        machine.start(as_process=True)
+        status, console = machine.ended()
     assert status == 0, console
     assert "certificate_ended" in console
 

@@ -191,3 +191,29 @@ def test_a_task_that_is_not_reported_in_time_fails(stage: Stage) -> None:
         "update node_tasks set state = 'expired', finished_at = now() where node_id = %s", (node,)
     )
     assert stage.advance(node) is Advanced.FAILED
+
+
+def test_the_sweeper_ends_what_waited_too_long_and_nothing_else(stage: Stage) -> None:
+    """The hello that never came, and the signed task that was never reported: each ends without another request."""
+    silent, lost, waiting = stage.node(), stage.node(), stage.node()
+    for node in (silent, waiting):
+        stage.permit(node)
+        stage.inspect(node)
+    stage.started(lost)
+    stage.inspect(lost)
+    stage.sweep()
+    assert stage.listed(lost)["issued_at"] is not None
+    stage.fleet.connection.execute(
+        "update deploy_tasks set waits_until = clock_timestamp() where node_id = %s and ended_at is null", (silent,)
+    )
+    stage.fleet.connection.execute(
+        "update node_tasks set not_before = clock_timestamp() - interval '2 d',"
+        " expires_at = clock_timestamp() - interval '1 d' where node_id = %s",
+        (lost,),
+    )
+    stage.sweep()
+    ended = stage.listed(silent)
+    assert (ended["outcome"], ended["failure"].partition(":")[0], ended["waits"]) == ("not_run", "not_started", None)
+    ended = stage.listed(lost)
+    assert (ended["outcome"], ended["failure"].partition(":")[0], ended["waits"]) == ("failed", "not_reported", None)
+    assert stage.listed(waiting)["outcome"] is None

@@ -34,7 +34,7 @@ def deploy_system(
     node: Name,
     mac: Annotated[str | None, typer.Option(help="network port of the deploy system, in lower case")] = None,
     address: Annotated[str | None, typer.Option(help="its address with the prefix length: 192.0.2.7/24")] = None,
-    output: Annotated[
+    medium_file: Annotated[
         Path | None, typer.Option("--medium", help="new file for the configuration of the medium; it holds the token")
     ] = None,
     gateway: Annotated[str | None, typer.Option(help="address of the router")] = None,
@@ -47,13 +47,13 @@ def deploy_system(
     """Permit one start of a deploy system and write its medium's configuration; without options, show the newest one."""
     with session.client() as client:
         node_id = client.get_node(node).id
-        if mac is None and address is None and output is None:
+        if mac is None and address is None and medium_file is None:
             show_one(session, client.get_deploy_system(node_id), SHOWN)
             return
-        if mac is None or address is None or output is None:
+        if mac is None or address is None or medium_file is None:
             raise typer.BadParameter("give --mac, --address and --medium together")
         network = {"mac": mac, "address": address, "gateway": gateway, "vlan": vlan}
-        with _new_file(output) as file:
+        with _new_file(medium_file) as file:
             made = client.permit_deploy_system(
                 node_id, network={name: value for name, value in network.items() if value is not None},
                 smbios_uuid=smbios_uuid, require_tpm=require_tpm or None,
