@@ -97,6 +97,7 @@ _TAGS: Final = {
     "log": "Versions, the feed, keys and values, retention, notifications",
     "node": "Enrolment and the API of node agents",
     "site": "Enrolment and the API of agents of sites",
+    "deploy system": "The API of deploy systems",
     "health": "Health and metrics",
     "admin: tenants": "Tenants and quotas",
     "admin: balances": "Prepaid balances and payments",
@@ -155,7 +156,7 @@ def _complete(document: dict[str, Any]) -> None:
         for method, operation in operations.items():
             operation["operationId"] = operation_id(method, path)
             operation["security"] = _security(path)
-            if method == "get" and path not in _OPEN_PATHS and not path.startswith(("/node/", "/site/")):
+            if method == "get" and path not in _OPEN_PATHS and not path.startswith(("/node/", "/site/", "/deploy/")):
                 version_parameters.describe(operation, path)
             elif any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ())):
                 version_parameters.describe_write(operation)
@@ -182,4 +183,4 @@ def _schema_of(parameter: dict[str, Any]) -> dict[str, Any]:
 def _security(path: str) -> list[dict[str, list[str]]]:
     if path in _OPEN_PATHS:
         return []
-    return [{"certificate": []}] if path.startswith("/node/") else [{"bearer": []}]
+    return [{"certificate": []}] if path.startswith(("/node/", "/deploy/")) else [{"bearer": []}]

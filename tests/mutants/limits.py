@@ -131,7 +131,7 @@ MUTANTS: list[Mutant] = [
         "a node is limited after its body",
         "edge",
         "orchestrator/edge/node_limits.py",
-        "await self._limits.admit(scope, identity.node_id)",
+        "await self._limits.admit(scope, self._principal(scope))",
         "pass",
         ("tests/security/test_principal_limits.py::test_a_node_is_limited_before_its_body_arrives",),
     ),

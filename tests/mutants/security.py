@@ -384,7 +384,7 @@ MUTANTS = [
         "the issuer believes the listener about the TPM",
         "nodes",
         "orchestrator/nodes/commands/issuance.py",
-        "return None if _is_attested(found) else NOT_ATTESTED",
+        "return None if is_proven(found.tpm, found.evidence, found.key_sha256) else NOT_ATTESTED",
         "return None",
         (
             f"{ISSUED}::test_the_issuer_refuses_what_does_not_prove_the_tpm",

@@ -34,7 +34,9 @@ CHECKS = {
         ({**_USED, **_CERTIFICATE, "hello_at": NOW, "hello": '"' + "x" * 4095 + '"'},),
         ({**_USED, **_CERTIFICATE, "hello_at": NOW, "hello": '"' + "x" * 4094 + '"'},),
     ),
-    "deploy_system_end_is_whole": Check(_TABLE, whole_or_absent(_ENDED), ({}, {"ended_at": None, "ended_by": None})),
+    "deploy_system_end_is_whole": Check(
+        _TABLE, ({"ended_at": None}, {"ended_by": None}), ({}, {"ended_at": None, "ended_by": None})
+    ),
     "deploy_system_use_is_whole": Check(_TABLE, whole_or_absent(_USED), ({}, _USED)),
     "deploy_certificate_is_whole": Check(
         _TABLE, tuple({**_USED, **part} for part in whole_or_absent(_CERTIFICATE)), (_USED, {**_USED, **_CERTIFICATE})

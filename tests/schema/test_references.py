@@ -86,7 +86,8 @@ def test_a_row_without_its_parent_is_refused(schema: psycopg.Connection[Any], na
 
 
 LEASES = {
-    "network_addresses_allocation_id_fkey", "network_addresses_network_id_fkey", "published_ports_allocation_id_fkey",
+    "deploy_task_has_permission", "network_addresses_allocation_id_fkey", "network_addresses_network_id_fkey",
+    "published_ports_allocation_id_fkey",
 }  # fmt: skip
 """A lease goes with its parent."""
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.schema.catalog import exclusion_constraints, unique_indexes
-from tests.support.rows import LATER, NOW, OTHER, OTHER_HASH, SECOND, TENANT, Row, insert
+from tests.support.rows import HASH, LATER, NOW, OTHER, OTHER_HASH, SECOND, TENANT, Row, insert
 from tests.support.states_as_rows import ORPHAN_STATES, TASK_STATES
 
 UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -167,8 +167,15 @@ PAYMENT: Row = {
 RUNNING_TASK: Row = {"state": "running", "waits_for": "node", "task_id": OTHER, "begun_at": NOW}
 ORPHANS_TASK: Row = {"allocation_id": None, "orphan_id": TENANT}
 
+DEPLOY_CERTIFICATE: Row = {
+    "used_at": NOW, "key_sha256": HASH, "csr_pem": "csr", "serial": "01", "pem": "pem", "not_after": LATER,
+    "authority_key_sha256": HASH,
+}  # fmt: skip
+
 # Partial indexes, or keys of rows that are not the table's first: the rows' common columns, and the second row's.
 ROWS: dict[str, tuple[Row, Row]] = {
+    "one_deploy_system": ({"ended_at": None, "ended_by": None}, SECOND["deploy_systems"]),
+    "deploy_certificate_unique": (DEPLOY_CERTIFICATE, {**SECOND["deploy_systems"], "serial": "02"}),
     "one_successor": ({"predecessor": "00"}, {"serial": "02", "predecessor": "01"}),
     "one_successor_of_agent": ({"predecessor": "00"}, {"serial": "02", "predecessor": "01"}),
     "ledger_credit_once": ({"kind": "credit"}, {"id": 2, "allocation_id": OTHER, "version": 2}),
@@ -186,6 +193,11 @@ _NOT_WAITING: Row = {"state": "expired", "ended_at": NOW, "waits_for": None, "wa
 _BURNED_IN: Row = {"ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
 # Outside the predicate of a partial index: the changes to the first and to the second row, which then pass side by side.
 OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
+    "one_deploy_system": [({}, {"id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH})],
+    "one_deploy_task": [(
+        {"ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None, "outcome": "failed", "failure": "w"},
+        {"id": OTHER},
+    )],
     "timeline_transition_once": [
         ({}, {"id": 2, "kind": "note", "to_state": None}), ({}, {"id": 2, "kind": "progress", "to_state": None}),
     ],

@@ -239,7 +239,7 @@ SECOND: dict[str, Row] = {
     "hardware_repairs": {"id": OTHER, "serial": "1653"},
     "maintenance_windows": {"id": OTHER},
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
-    "deploy_systems": {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH, "serial": "02"},
+    "deploy_systems": {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH},
     "deploy_tasks": {"id": OTHER, "node_id": OTHER},
     "node_machines": {"node_id": OTHER},
     "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
