@@ -60,6 +60,7 @@ CROSS_FIELD_RULES = (
     "deadline must lie within the next 366 days",
     "at_deadline needs a deadline",
     "send address or half_slots",  # `{"half_slots": null}` fits the schema and changes nothing
+    "address must be an IPv4 or IPv6 address with its prefix length, and gateway a neighbour within it",
     "send name, labels or ends_at",  # `{"name": null}` fits the schema and changes nothing
 )
 EXAMPLES = 1

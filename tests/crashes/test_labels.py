@@ -32,11 +32,11 @@ LABELS = [point for enum in ENUMS for point in enum]
 DOORS = {"run_once", "transact"}
 UNLABELLED = {
     # What these lose is sent again within seconds, and nothing waits for it.
-    "record_heartbeat", "record_task_progress", "repeat_tasks",
+    "lease_deploy_task", "record_heartbeat", "record_task_progress", "repeat_tasks",
     # What waits for its place in the log gets it from the relay as well.
     "sequence_events",
     # A lost challenge is asked for again, and replaces the one before.
-    "challenge_enrolment", "challenge_renewal",
+    "challenge_deploy_system", "challenge_enrolment", "challenge_renewal",
     # An agent of a site repeats each with the same key, and the issuer its rounds.
     "enrol_agent", "renew_agent_certificate", "issue_to_agent", "lease_bmc_tasks",
 }  # fmt: skip

@@ -7,7 +7,6 @@ It runs the code of the real one but for the work: `performed` in the directory 
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from node_agent.protocol import TaskType
 from node_agent.wire.deploy_tasks import DeployFailureCode, MetalInspectReport, MetalWipeReport
 from tests.deploy_system.ordering import WIPED
 from tests.deploy_system.stage import INSPECTED
+from tests.support.waiting import wait_for
 
 
 def settings_of(medium: Path, root_keys: Path, directory: Path) -> DeploySettings:
@@ -27,8 +27,7 @@ def settings_of(medium: Path, root_keys: Path, directory: Path) -> DeploySetting
     def note(parameters: Any) -> None:
         with (directory / "performed").open("a") as file:
             file.write(f"{type(parameters).__name__}\n")
-        while (directory / "hold").exists():
-            threading.Event().wait(0.02)
+        wait_for(lambda: not (directory / "hold").exists(), "the end of the hold")
 
     def inspect(host: Host, parameters: Any, progress: Progress) -> Report:
         note(parameters)

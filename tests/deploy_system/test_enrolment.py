@@ -84,11 +84,13 @@ def test_an_expired_token_is_refused(stage: Stage) -> None:
         "update deploy_systems set expires_at = clock_timestamp() where node_id = %s", (node,)
     )
     refused(machine.enrol(), 403, "deploy_refused", "expired")
+    assert stage.facts(node)[0][2] is None, "the token was not used"
 
 
 def test_an_unknown_token_is_a_failed_attempt(stage: Stage) -> None:
     machine = stage.permit(stage.node())
     refused(machine.enrol(token="deploy1." + "x" * 43), 401, "unauthenticated")
+    assert stage.facts(machine.medium.node_id)[0][2] is None, "no token was used"
 
 
 def test_a_newer_permission_ends_the_older_one_at_once(stage: Stage) -> None:
@@ -111,6 +113,7 @@ def test_a_certificate_ends_with_its_time(stage: Stage) -> None:
         "update deploy_systems set not_after = clock_timestamp() where node_id = %s", (node,)
     )
     refused(system.hello(), 401, "deploy_system_ended", "expired")
+    assert stage.facts(node)[0][5] is None, "the permission itself was not ended"
 
 
 def test_nothing_is_permitted_or_enrolled_on_a_tenants_machine(stage: Stage) -> None:
@@ -125,7 +128,9 @@ def test_nothing_is_permitted_or_enrolled_on_a_tenants_machine(stage: Stage) -> 
 
 @pytest.mark.parametrize("state", ["active", "retired"])
 def test_a_node_in_service_or_retired_is_refused(stage: Stage, state: str) -> None:
-    refused(stage.ask_permit(stage.node(state)), 409, "invalid_state")
+    node = stage.node(state)
+    refused(stage.ask_permit(node), 409, "invalid_state")
+    assert stage.facts(node) == []
 
 
 def test_a_machine_is_named_by_the_request_or_by_its_inspection(stage: Stage) -> None:

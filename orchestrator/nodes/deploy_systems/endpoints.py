@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from node_agent.wire.deploy_medium import MediumNetwork
-from node_agent.wire.fields import first_error
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -94,7 +93,7 @@ def _network(given: DeployNetwork) -> MediumNetwork:
     try:
         return MediumNetwork.model_validate(given.model_dump())
     except ValidationError as error:
-        message = first_error(error, "network")
+        message = "address must be an IPv4 or IPv6 address with its prefix length, and gateway a neighbour within it"
         raise Invalid(f"network: {message}", errors=[{"field": "network", "message": message}]) from error
 
 
