@@ -74,7 +74,7 @@ docs: $(STAMP)  ## build the documentation site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 references: $(STAMP)  ## write the generated pages of docs/reference
-	@for page in environment failure problem event http role sql_function; do $(BIN)/python deploy/$${page}_reference.py || exit 1; done
+	@for page in environment failure problem event http role sql_function; do $(BIN)/python -m deploy.$${page}_reference || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (14 minutes on 2 cores)
 	$(BIN)/pytest -n 4 --dist loadfile $(HANGING) -m "not full and not hardware"

@@ -47,7 +47,7 @@ class Authority:
     """Every node CA that is trusted; without a rotation the one that signs."""
     ca_key: Path
     deploy_ca_certificate: Path
-    """The CA of deploy systems, with a key of its own."""
+    """The CA of deploy systems, with a separate key."""
     deploy_ca_key: Path
     listener_certificate: Path
     listener_key: Path

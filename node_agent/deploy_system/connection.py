@@ -43,7 +43,7 @@ def client_context(cas: Sequence[str], certificate_pem: str, private_key_pem: st
 
 
 class DeployConnection:
-    """Requests to one listener; each opens a connection of its own, as there are few."""
+    """Requests to one listener; each opens a new connection, as there are few."""
 
     def __init__(self, url: str, context: ssl.SSLContext, clock: ServerClock) -> None:
         self.url = url.rstrip("/")

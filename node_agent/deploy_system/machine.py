@@ -1,4 +1,4 @@
-"""Which machine this is: the SMBIOS UUID and the MACs of its own ports, and what it says of itself at the start."""
+"""Which machine this is: the SMBIOS UUID and the MACs of its ports, and the content of its hello."""
 
 from __future__ import annotations
 

@@ -27,6 +27,14 @@ UNSHOWN = r"\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """Part of a character class: C1 controls, line and paragraph separators, marks of direction."""
 REGION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 NODE_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"
+CSR_PATTERN = (
+    r"^\s*-----BEGIN (NEW )?CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END (NEW )?CERTIFICATE REQUEST-----\s*$"
+)
+
+# Documented, not validated: what reads a signing request says what is wrong with it.
+SigningRequest = Annotated[
+    str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
+]
 
 
 class Request(BoundedModel):

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from orchestrator.database.row_security import PLATFORM, tenants_setting
 from orchestrator.operations.execution import Context
+from orchestrator.problems import NotFound
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.reservations.hold_requests import HoldRequest
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
-    from orchestrator.tasks.key_set_file import KeySetFile
+    from orchestrator.tasks.key_set_file import CarriedKeySet, KeySetFile
     from orchestrator.tenants.principals import Principal
     from orchestrator.webhooks.keys import WebhookKeys
 
@@ -81,6 +82,13 @@ def source_of(scope: MutableMapping[str, Any]) -> str | None:
     """The caller's address, if it is known."""
     source: str | None = scope.get("state", {}).get(SOURCE)
     return source
+
+
+def required_key_set(parts: Services) -> CarriedKeySet:
+    """The key set that agents get, or `NotFound` where this process has none."""
+    if parts.key_set is None:
+        raise NotFound("this process enrols no nodes; it has no BERTH_KEY_SET_FILE")
+    return parts.key_set.current()
 
 
 def services_for(services: Services, scope: MutableMapping[str, Any]) -> Services:

@@ -8,11 +8,11 @@ from node_agent.attestation.wire import AttestationChallenge, AttestedCertificat
 from node_agent.key_set import KeySetEnvelope
 from node_agent.protocol import Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.services import Parts
+from orchestrator.http.services import Parts, required_key_set
 from orchestrator.nodes.attestation_wire import answer_of, challenge_document, structure
 from orchestrator.nodes.commands.attestation import challenge_renewal
 from orchestrator.nodes.commands.certificates import renew_certificate
-from orchestrator.nodes.enrolment_endpoints import credentials, required_key_set
+from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.nodes.identity import NodeCaller
 
 router = APIRouter(responses=PROBLEM_RESPONSES)

@@ -10,14 +10,12 @@ from fastapi import APIRouter, Request
 from node_agent.attestation.wire import AttestationChallenge
 from node_agent.protocol import Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.services import Parts, Services, source_of
+from orchestrator.http.services import Parts, Services, required_key_set, source_of
 from orchestrator.nodes.attestation_wire import answer_of, challenge_document, structure
 from orchestrator.nodes.commands.attestation import challenge_enrolment
 from orchestrator.nodes.commands.enrolment import EnrolmentRequest, enrol_node
 from orchestrator.nodes.queries import require_known_token
 from orchestrator.nodes.schemas import ChallengeEnrolment, Enrol
-from orchestrator.problems import NotFound
-from orchestrator.tasks.key_set_file import CarriedKeySet
 from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter(tags=["node"])
@@ -63,13 +61,6 @@ async def _require_known(request: Request, parts: Services, token: str) -> None:
     """One lookup, before anything else of the body is evaluated; an unknown token is a failed attempt of its source."""
     async with parts.credentials.attempt(token, source_of(request.scope)) as digest:
         await require_known_token(parts.context.database.for_platform(), digest)
-
-
-def required_key_set(parts: Services) -> CarriedKeySet:
-    """The key set that agents get, or `NotFound` where this process has none."""
-    if parts.key_set is None:
-        raise NotFound("this process enrols no nodes; it has no BERTH_KEY_SET_FILE")
-    return parts.key_set.current()
 
 
 def credentials(parts: Services, node_id: UUID, epoch: int, certificate_pem: str, server_time: datetime) -> Credentials:

@@ -28,6 +28,7 @@ from orchestrator.http.fields import (
     RegionName,
     Request,
     Sentence,
+    SigningRequest,
     describe_map,
 )
 from orchestrator.http.paging import PageQuery
@@ -37,9 +38,6 @@ from orchestrator.nodes.states import AttestationPolicy, NodeAttestation, Policy
 
 FAULTS_MAX = 32
 TOKEN_SECONDS_MAX = 86_400
-CSR_PATTERN = (
-    r"^\s*-----BEGIN (NEW )?CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END (NEW )?CERTIFICATE REQUEST-----\s*$"
-)
 CERTIFICATE_PATTERN = r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]*-----END CERTIFICATE-----\s*$"
 
 ADDRESS_PATTERN = r"^[\x21-\x7e]{1,255}$"
@@ -150,9 +148,7 @@ class Enrol(AttestedEnrolRequest):
     """`AttestedEnrolRequest` with a hardware id that can be stored."""
 
     hardware_id: HardwareId
-    csr_pem: Annotated[
-        str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
-    ]
+    csr_pem: SigningRequest
 
 
 class ChallengeEnrolment(EnrolmentChallengeRequest):

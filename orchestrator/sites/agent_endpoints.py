@@ -24,9 +24,9 @@ from node_agent.wire.sites import (
     StorePassword,
 )
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.services import Parts
+from orchestrator.http.services import Parts, required_key_set
 from orchestrator.http.types.numbers import QUERY_INT64_MAX
-from orchestrator.nodes.enrolment_endpoints import credentials, required_key_set
+from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.sites.commands.agents import renew_agent_certificate
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
 from orchestrator.sites.commands.reports import accept_bmc_report, store_password

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 
 from node_agent.protocol import Credentials
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.services import Parts, source_of
-from orchestrator.nodes.enrolment_endpoints import credentials, required_key_set
+from orchestrator.http.services import Parts, required_key_set, source_of
+from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.sites.commands.agents import enrol_agent
 from orchestrator.sites.queries import require_known_agent_token
 from orchestrator.sites.schemas import EnrolAgent

@@ -12,10 +12,10 @@ from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
 from node_agent.wire.sites import RECIPIENTS_MAX, SEALED_LENGTH_MAX, BmcInventory, BmcTaskKind
 from orchestrator.http.documents import Waits
-from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence
+from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence, SigningRequest
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
-from orchestrator.nodes.schemas import CSR_PATTERN, TOKEN_SECONDS_MAX
+from orchestrator.nodes.schemas import TOKEN_SECONDS_MAX
 from orchestrator.sites.states import AgentState, BmcTaskOutcome
 
 SITE_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -45,9 +45,7 @@ class EnrolAgent(EnrolRequest):
     """`EnrolRequest` with a hardware id that can be stored."""
 
     hardware_id: HardwareId
-    csr_pem: Annotated[
-        str, Field(max_length=10_000, json_schema_extra={"format": "pkcs10-pem", "pattern": CSR_PATTERN})
-    ]
+    csr_pem: SigningRequest
 
 
 class AgentToken(BaseModel):

@@ -106,8 +106,11 @@ def test_every_point_has_a_scenario() -> None:
     held: set[str] = {scenario.point for scenario in SCENARIOS}
     held |= {str(point) for points in (archive_points, backup_points) for point in points.CrashPoint}
     # tests/audit_stream/test_crashes.py kills the audit streamer; tests/approvals/test_crashes.py an API with four eyes and
-    # the sweeper of requests.
-    elsewhere = ("audit_stream.", "request_approval.", "approve_request.", "expire_approval.")
+    # the sweeper of requests; tests/deploy_system/test_crashes.py the listeners and the issuer of a deploy system.
+    elsewhere = (
+        "audit_stream.", "request_approval.", "approve_request.", "expire_approval.",
+        "enrol_deploy_system.", "issue_deploy_certificate.", "accept_deploy_result.",
+    )  # fmt: skip
     held |= {str(point) for point in control_points.CrashPoint if point.startswith(elsewhere)}
     assert [str(point) for point in LABELS if point not in held] == []
 

@@ -1,4 +1,4 @@
-"""A control plane for deploy systems, shared by the tests of a module; each test uses nodes of its own."""
+"""A control plane for deploy systems, shared by the tests of a module; each test makes new nodes."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import datetime as dt
 import json
+import signal
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,9 +26,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from berth.local.authority import ensure_authority
-from berth.local.processes import ChildProcess, Endpoints, issuer_plan, orchestrator_plan
+from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, issuer_plan, orchestrator_plan
 from berth.local.servers import free_port
+from berth.local.state import write_whole
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
+from orchestrator.crash_points import CrashPoint
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.signing import load_signer
@@ -35,7 +38,9 @@ from tests.allocations.seeding import make_context
 from tests.api.calling import Caller, insert_admin_key, signing_request
 from tests.databases import as_roles
 from tests.placement.fleet import ADD_NODES, Fleet
-from worker.sweepers.deploy_tasks import sweep_deploy_tasks
+from tests.support.waiting import WAIT_SECONDS_MAX
+from tests.testbuild.killing import REACHED
+from worker.deploy_systems.sweeping import sweep_deploy_tasks
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 
 Done = TypeVar("Done")
@@ -110,7 +115,7 @@ class Enrolled:
         return self.http.get("/deploy/v1/tasks/wait", params={"timeout_seconds": 0, "known": list(known)})
 
     def task(self) -> dict[str, Any]:
-        """Its task, opened without a look at the signature."""
+        """Its task, opened without a check of the signature."""
         (handed,) = self.wait().json()["tasks"]
         content: dict[str, Any] = json.loads(base64.b64decode(handed["envelope"]["payload"]))
         return content
@@ -143,7 +148,7 @@ class Stage:
                 BERTH_FAILED_ATTEMPTS_MAX="0",
             ),
             "node": self._child("node"),
-            "issuer": ChildProcess(issuer_plan(self.endpoints, self.files, free_port()), directory / "issuer.log"),
+            "issuer": self._process("issuer", issuer_plan(self.endpoints, self.files, free_port())),
         }
         self.http = httpx.Client(
             base_url=self.public_url,
@@ -154,8 +159,33 @@ class Stage:
 
     def _child(self, listen: Any, **settings: str) -> ChildProcess:
         plan = orchestrator_plan(listen, self.endpoints, self.files, free_port())
-        made = replace(plan, environment={**plan.environment, **settings})
-        return ChildProcess(made, self.directory / f"{listen}.log")
+        return self._process(listen, replace(plan, environment={**plan.environment, **settings}))
+
+    def _process(self, name: str, plan: ProcessPlan) -> ChildProcess:
+        """Of the test build, which dies where a file says."""
+        environment = {**plan.environment, "BERTH_CRASH_AT_FILE": str(self._crash_file(name))}
+        return ChildProcess(
+            replace(plan, environment=environment, launcher="tests.testbuild"), self.directory / f"{name}.log"
+        )
+
+    def _crash_file(self, name: str) -> Path:
+        return self.directory / f"crash-at-{name}"
+
+    @contextmanager
+    def dying(self, name: str, point: CrashPoint) -> Iterator[None]:
+        """A process that dies at the point because of what the block requests, and is started again after it."""
+        file, child = self._crash_file(name), self.children[name]
+        write_whole(file, f"{point}:1\n")
+        try:
+            yield
+            assert child.process is not None
+            assert child.process.wait(WAIT_SECONDS_MAX) == -signal.SIGKILL
+        finally:
+            file.unlink()
+            child.kill()
+            child.spawn()
+            child.wait_ready()
+        assert REACHED.format(f"{point}:1") in child.log.read_text()
 
     @contextmanager
     def running(self) -> Iterator[Stage]:

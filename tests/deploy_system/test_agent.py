@@ -43,7 +43,7 @@ class Started:
         self.thread: Future[tuple[int, str]] | None = None
 
     def start(self, *, as_process: bool = False) -> None:
-        """Start the deploy system, in a thread unless as a process of its own, which takes seconds."""
+        """Start the deploy system, in a thread, or as a process, which takes seconds."""
         arguments = [self.directory / "medium.json", self.root_keys, self.directory]
         if as_process:
             command = [sys.executable, "-m", "tests.deploy_system.machine_process", *map(str, arguments)]

@@ -10,7 +10,6 @@ from tests.mutants import (
     audited,
     billing,
     client,
-    deploy_systems,
     drivers,
     edge,
     ends,
@@ -51,7 +50,7 @@ from tests.mutants.fleet import (
     updates,
     wipes,
 )
-from tests.mutants.metal import deploy_work, redfish, sites
+from tests.mutants.metal import deploy_systems, deploy_work, redfish, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (

@@ -12,7 +12,6 @@ from tests.schema import (
     checks_of_burn_ins,
     checks_of_catalogue,
     checks_of_consoles,
-    checks_of_deploy_systems,
     checks_of_drains,
     checks_of_faults,
     checks_of_gpu_resets,
@@ -22,7 +21,7 @@ from tests.schema import (
     checks_of_platform,
 )
 from tests.schema.catalog import check_constraints
-from tests.schema.metal import checks_of_sites
+from tests.schema.metal import checks_of_deploy_systems, checks_of_sites
 from tests.support.rows import insert
 
 CHECKS = {

@@ -11,6 +11,7 @@ from orchestrator.nodes.commands.probes import ProbePolicy
 from orchestrator.operations.execution import Context
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
+from worker.deploy_systems.sweeping import sweep_deploy_tasks
 from worker.settings import Settings
 from worker.sites.sweeping import measure_sites, sweep_bmc_tasks
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -18,7 +19,6 @@ from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
 from worker.sweepers.burn_ins import sweep_burn_ins, sweep_gpu_resets
 from worker.sweepers.census import set_census_gauges
-from worker.sweepers.deploy_tasks import sweep_deploy_tasks
 from worker.sweepers.expired_tasks import expire_overdue_tasks
 from worker.sweepers.faults import sweep_faults
 from worker.sweepers.hardware import sweep_hardware

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
-from berth.client.deploy_systems import DeploySystem, DeployTask, PermittedDeploySystem
+from berth.client.hardware.deploy_systems import DeploySystem, DeployTask, PermittedDeploySystem
 from berth.client.hardware.devices import AllocationDevices
 from berth.client.health import BurnIn, GpuReset, HealthReport, NodeHealth
 from berth.client.models import Page

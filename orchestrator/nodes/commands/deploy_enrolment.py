@@ -12,6 +12,7 @@ from uuid import UUID
 
 from node_agent.wire.deploy_enrolment import DeployHello
 from orchestrator.audit import store as audit
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.attestation.evidence import Challenge, Evidence, new_challenge
 from orchestrator.nodes.attestation.structures import read_attestation_key, read_endorsement_key
@@ -102,6 +103,8 @@ async def enrol_deploy_system(
         await _refuse_early(context.database, wanted.token_hash, presented)
         async with context.database.transaction() as tx:
             permission = await _enrol(tx, wanted)
+            reach(CrashPoint.ENROL_DEPLOY_SYSTEM_BEFORE_COMMIT)
+        reach(CrashPoint.ENROL_DEPLOY_SYSTEM_AFTER_COMMIT)
     except (AttestationProblem, DeployRefused) as refused:
         await _record_refusal(context.database, refused, wanted.token_hash, wanted.request_id)
         raise

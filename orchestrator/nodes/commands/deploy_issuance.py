@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from orchestrator.audit import store as audit
+from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
 from orchestrator.nodes.deploy_systems import store
@@ -37,34 +38,43 @@ async def issue_pending_deploy_systems(database: Database, authority: NodeAuthor
     decided = 0
     for request, node_id in pending:
         try:
-            decided += await _issue(database, authority, request, node_id)
+            decided += await issue_deploy_certificate(database, authority, request, node_id)
         except (TransactionConflict, OperationInProgress):
             log.info("request_left", request=str(request), node=str(node_id))
     return decided
 
 
-async def _issue(database: Database, authority: NodeAuthority, request: UUID, node_id: UUID) -> bool:
-    """Sign or refuse one request; False if another issuer has decided it, or its permission has ended."""
+async def issue_deploy_certificate(database: Database, authority: NodeAuthority, request: UUID, node_id: UUID) -> bool:
+    """Sign or refuse one request; False if another issuer has decided it, or its permission has ended.
+
+    Raises `TransactionConflict`, `OperationInProgress`.
+    """
     async with database.transaction() as tx:
         state = await lock_node(tx, node_id)
         await share_policy(tx, node_id)
         found = await store.read_request(tx, request)
         if found is None:
             return False
-        key = _proven_key(found)
-        refusal = await _refusal(tx, state, found)
-        if key is None or refusal is not None:
-            why = refusal or OTHER_KEY
-            await store.set_refused(tx, request, why)
-            await _record(tx, found, "node.refuse_deploy_certificate", {"refusal": why})
-            return True
-        issued = authority.issue_deploy(key, node_id, found.deploy_epoch, found.certificate_seconds)
-        await store.set_issued(tx, request, issued)
-        if found.evidence is not None:
-            await note_attested(tx, node_id)
-        said = {"serial": issued.serial, "attested": found.evidence is not None}
-        await _record(tx, found, "node.issue_deploy_certificate", said)
+        await _decide(tx, authority, state, found)
+        reach(CrashPoint.ISSUE_DEPLOY_CERTIFICATE_BEFORE_COMMIT)
+    reach(CrashPoint.ISSUE_DEPLOY_CERTIFICATE_AFTER_COMMIT)
     return True
+
+
+async def _decide(tx: Transaction, authority: NodeAuthority, state: NodeState, found: DeployRequest) -> None:
+    key = _proven_key(found)
+    refusal = await _refusal(tx, state, found)
+    if key is None or refusal is not None:
+        why = refusal or OTHER_KEY
+        await store.set_refused(tx, found.id, why)
+        await _record(tx, found, "node.refuse_deploy_certificate", {"refusal": why})
+        return
+    issued = authority.issue_deploy(key, found.node_id, found.deploy_epoch, found.certificate_seconds)
+    await store.set_issued(tx, found.id, issued)
+    if found.evidence is not None:
+        await note_attested(tx, found.node_id)
+    said = {"serial": issued.serial, "attested": found.evidence is not None}
+    await _record(tx, found, "node.issue_deploy_certificate", said)
 
 
 async def _refusal(tx: Transaction, state: NodeState, found: DeployRequest) -> str | None:

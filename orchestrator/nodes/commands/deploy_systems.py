@@ -67,7 +67,7 @@ async def permit_deploy_system(
     """201 with the permission and the configuration of its medium, sealed for the caller. It ends the node's older one at once,
     with its tasks and its certificate.
 
-    Refusals, which change nothing: `NotFound`, `InvalidState` (the node is in service, retired, or no machine of its own),
+    Refusals, which change nothing: `NotFound`, `InvalidState` (the node is in service, retired, or not of the shape `baremetal`),
     `NodeInUse`, `MachineUnknown`, `Invalid` for a configuration that does not fit its file.
     """  # fmt: skip
     token = f"deploy1.{secrets.token_urlsafe(TOKEN_BYTES)}"
@@ -161,7 +161,7 @@ OrderFor = Callable[[int], TaskOrder]
 async def request_inspection(
     context: Context, operation: Operation, actor: Actor, node_id: UUID, *, power_off: bool
 ) -> Answer:
-    """200 with the task: the deploy system of the node looks at its machine, and writes nothing."""
+    """200 with the task: the deploy system of the node inspects its machine, and writes nothing."""
     return await request_deploy_task(
         context, operation, actor, node_id, lambda epoch: TaskOrder(
             TaskType.METAL_INSPECT,

@@ -1,4 +1,4 @@
-"""Tells certificates of the CA of deploy systems from those of the node CAs, which the node listener trusts as well."""
+"""Distinguishes certificates of the CA of deploy systems from those of the node CAs, which the node listener trusts as well."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DeployChain:
     def _read(self) -> list[x509.Certificate]:
         own, of_nodes = (x509.load_pem_x509_certificates(file.read_bytes()) for file in self._files)
         if {_key(ca) for ca in own} & {_key(ca) for ca in of_nodes}:
-            raise ValueError(f"{self._files[0].name} holds a node CA; deploy systems need a CA with a key of its own")
+            raise ValueError(f"{self._files[0].name} holds a node CA; deploy systems need a CA with a separate key")
         return own
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from node_agent.attestation.wire import AttestationChallenge
 from node_agent.wire.deploy_enrolment import DeployCredentials, MachineProof
 from orchestrator.http.openapi import PROBLEM_RESPONSES
-from orchestrator.http.services import Parts, Services, source_of
+from orchestrator.http.services import Parts, Services, required_key_set, source_of
 from orchestrator.nodes.attestation_wire import answer_of, challenge_document, structure
 from orchestrator.nodes.commands.deploy_enrolment import (
     DeployEnrolment,
@@ -20,7 +20,6 @@ from orchestrator.nodes.commands.deploy_enrolment import (
 from orchestrator.nodes.deploy_systems.queries import require_known_token
 from orchestrator.nodes.deploy_systems.rules import Presented
 from orchestrator.nodes.deploy_systems.schemas import ChallengeDeploySystem, EnrolDeploySystem
-from orchestrator.nodes.enrolment_endpoints import required_key_set
 from orchestrator.tenants.required_roles import without_roles
 
 router = APIRouter(prefix="/api/v1/deploy-systems", tags=["node"], responses=PROBLEM_RESPONSES)

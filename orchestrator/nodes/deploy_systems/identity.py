@@ -43,7 +43,7 @@ class DeployIdentity:
 def require_chain(path: str, state: Mapping[str, Any]) -> None:
     """Require that a certificate of the deploy chain asks for a path of deploy systems, and one of a node for another.
 
-    The chain decides, not the name: who has the key of one CA cannot make identities of the other. Raises `Unauthenticated`.
+    The chain decides, not the name: the holder of one CA's key cannot make identities of the other. Raises `Unauthenticated`.
     """
     if path.startswith(DEPLOY_PATHS) != bool(state.get(DEPLOY_CHAIN)):
         raise Unauthenticated(_OTHER_CHAIN)

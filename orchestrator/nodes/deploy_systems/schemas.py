@@ -12,10 +12,9 @@ from node_agent.wire.deploy_enrolment import SMBIOS_UUID, DeployChallengeRequest
 from node_agent.wire.deploy_medium import MAC
 from node_agent.wire.deploy_tasks import MetalInspectReport
 from orchestrator.http.documents import Waits
-from orchestrator.http.fields import WHOLE, Request
+from orchestrator.http.fields import WHOLE, Request, SigningRequest
 from orchestrator.http.types.numbers import BigCount
 from orchestrator.nodes.deploy_systems.rules import PermissionState
-from orchestrator.nodes.schemas import CSR_PATTERN
 
 TOKEN_SECONDS = 900
 CERTIFICATE_SECONDS = 1_800
@@ -122,4 +121,4 @@ class ChallengeDeploySystem(DeployChallengeRequest):
 class EnrolDeploySystem(DeployEnrolRequest):
     """As the wire type, with the form of a signing request."""
 
-    csr_pem: Annotated[str, Field(max_length=10_000, pattern=CSR_PATTERN)]
+    csr_pem: SigningRequest

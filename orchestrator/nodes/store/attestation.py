@@ -145,7 +145,7 @@ def require_same_tpm(tpm: NodeTpm, ek: EndorsementKey, ak: AttestationKey, *, en
 def is_proven(tpm: NodeTpm, evidence: Evidence | None, key_sha256: bytes) -> bool:
     """Whether the evidence proves the node's TPM for this key, or need not.
 
-    For the issuer, to whom a listener's word is not enough. Whether the challenge was fresh only the listener knows; a quote
+    For the issuer, for which a listener's word is not enough. Whether the challenge was fresh only the listener knows; a quote
     names the one key of its request.
     """
     if evidence is None or tpm.policy is AttestationPolicy.OFF:

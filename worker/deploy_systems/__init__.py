@@ -1,0 +1,1 @@
+"""The worker's part of deploy systems: the sweeper of their tasks."""
