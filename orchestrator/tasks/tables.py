@@ -55,6 +55,13 @@ node_tasks = Table(
         unique=True,
         postgresql_where=text("orphan_id is not null and state in ('queued', 'dispatched')"),
     ),
+    Index(
+        "one_live_task_of_deploy_system",
+        "node_id",
+        "deploy_epoch",
+        unique=True,
+        postgresql_where=text("deploy_epoch is not null and state in ('queued', 'dispatched')"),
+    ),
     Index("tasks_expiring", "expires_at", postgresql_where=text("state in ('queued', 'dispatched')")),
     postgresql_with={"fillfactor": 60, "autovacuum_vacuum_scale_factor": 0.02, "autovacuum_vacuum_threshold": 500},
 )

@@ -29,7 +29,7 @@ TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a":
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
-    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy",
+    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
@@ -92,6 +92,12 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("ReplayDeliveries", {"since": TIME}, "0d4dad2adcb91207"),
     ("CreateSite", {"name": "s", "recovery_key": "ab" * 32}, "f8bf24e170ee013f"),
     ("InviteAgent", {"name": "a"}, "9ea52f6c73bac71d"),
+    (
+        "PermitDeploySystem",
+        {"network": {"mac": "02:00:00:00:00:01", "address": "192.0.2.7/24"}},
+        "10a0325465d4e910",
+    ),
+    ("InspectMachine", {}, "eb3a9f1a7592619f"),
     ("RevokeAgent", WHY, "66e3cabea70efb7d"),
     (
         "PutBmc",

@@ -86,6 +86,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "node_tasks_pkey": ("node_tasks", ("id",)),
     "one_live_task": ("node_tasks", ("allocation_id",)),
     "one_live_task_of_orphan": ("node_tasks", ("orphan_id",)),
+    "one_live_task_of_deploy_system": ("node_tasks", ("node_id", "deploy_epoch")),
     "node_name_unique": ("nodes", ("name",)),
     "node_units_unique": ("nodes", ("unit_base",)),
     "nodes_pkey": ("nodes", ("id",)),
@@ -166,6 +167,7 @@ PAYMENT: Row = {
 }  # fmt: skip
 RUNNING_TASK: Row = {"state": "running", "waits_for": "node", "task_id": OTHER, "begun_at": NOW}
 ORPHANS_TASK: Row = {"allocation_id": None, "orphan_id": TENANT}
+DEPLOY_TASK: Row = {"allocation_id": None, "deploy_epoch": 1}
 
 DEPLOY_CERTIFICATE: Row = {
     "used_at": NOW, "key_sha256": HASH, "csr_pem": "csr", "serial": "01", "pem": "pem", "not_after": LATER,
@@ -182,6 +184,7 @@ ROWS: dict[str, tuple[Row, Row]] = {
     "ledger_payment_once": (PAYMENT, {"id": 2, "actor_id": "2", "operation_key": "l"}),
     "one_maintenance_task": (RUNNING_TASK, {"window_id": OTHER, "node_id": OTHER}),
     "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
+    "one_live_task_of_deploy_system": (DEPLOY_TASK, {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2}),
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
     "wipe_certificate_number": (
         {"number": 2, "previous_sha256": OTHER_HASH},
@@ -214,6 +217,13 @@ OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
         ({**ORPHANS_TASK, **TASK_STATES[state]}, {**ORPHANS_TASK, "id": OTHER})
         for state in ("completed", "failed", "expired", "superseded")
     ],
+    "one_live_task_of_deploy_system": [
+        *(
+            ({**DEPLOY_TASK, **TASK_STATES[state]}, {**DEPLOY_TASK, "id": OTHER})
+            for state in ("completed", "failed", "expired", "superseded")
+        ),
+        ({"allocation_id": None}, {"allocation_id": None, "id": OTHER}),
+    ],
 }  # fmt: skip
 # Inside it: every pair of these rows is refused.
 INSIDE: dict[str, list[Row]] = {
@@ -222,6 +232,7 @@ INSIDE: dict[str, list[Row]] = {
     "one_live_task_of_orphan": [
         {**ORPHANS_TASK, "state": "queued"}, {**ORPHANS_TASK, "state": "dispatched"},
     ],
+    "one_live_task_of_deploy_system": [{**DEPLOY_TASK, "state": "queued"}, {**DEPLOY_TASK, "state": "dispatched"}],
     "ledger_payment_once": [PAYMENT, {**PAYMENT, "kind": "withdrawal", "reference": "why"}],
 }  # fmt: skip
 

@@ -106,6 +106,9 @@ create table node_machines (
 comment on table node_machines is 'What the last metal.inspect found of the machine of a node.';
 alter table node_tasks add column deploy_epoch bigint;
 comment on column node_tasks.deploy_epoch is 'The deploy system that the task is for; null: the agent of the node.';
+create unique index one_live_task_of_deploy_system on node_tasks (node_id, deploy_epoch)
+    where deploy_epoch is not null and state in ('queued', 'dispatched');
+comment on index one_live_task_of_deploy_system is 'One signed task for each deploy system, which it leases by this index.';
 """
 
 
