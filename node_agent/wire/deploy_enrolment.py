@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import FailFast, Field, field_validator, model_validator
 
 from node_agent.attestation.wire import Attestation, TpmKeys
 from node_agent.wire.deploy_medium import DeployEpoch, DeployToken, Mac
@@ -40,7 +40,7 @@ class MachineProof(Wire):
     """The machine as its firmware and kernel name it: the SMBIOS UUID, and the MACs of its network ports."""
 
     smbios_uuid: SmbiosUuid
-    macs: Annotated[list[Mac], Field(min_length=1, max_length=MACS_MAX)]
+    macs: Annotated[list[Mac], Field(min_length=1, max_length=MACS_MAX), FailFast()]
 
 
 class DeployChallengeRequest(Wire):

@@ -192,6 +192,15 @@ def test_odd_and_huge_bodies_are_refused(stage: Stage, body: bytes) -> None:
     assert answer.status_code in (400, 413, 422), answer.text
 
 
+def test_a_list_of_wrong_addresses_is_refused_at_its_first(stage: Stage) -> None:
+    """The cost of a refusal does not grow with the body: one error is named, not a thousand."""
+    machine = stage.permit(stage.node())
+    wrong = {"smbios_uuid": str(SMBIOS), "macs": ["x"] * 1_000}
+    assert [error["field"] for error in machine.enrol(machine=wrong).json()["errors"]] == ["machine.macs.0"]
+    answer = stage.ask_permit(machine.medium.node_id, macs=["x"] * 1_000)
+    assert [error["field"] for error in answer.json()["errors"]] == ["macs.0"]
+
+
 def test_a_restart_of_the_listeners_loses_nothing(stage: Stage) -> None:
     node = stage.node()
     machine = stage.permit(node)

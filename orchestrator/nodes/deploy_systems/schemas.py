@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from node_agent.wire.deploy_enrolment import SMBIOS_UUID, DeployChallengeRequest, DeployEnrolRequest
 from node_agent.wire.deploy_medium import MAC
@@ -42,7 +42,7 @@ class PermitDeploySystem(Request):
     smbios_uuid: Annotated[str, Field(pattern=SMBIOS_UUID)] | None = Field(
         None, description="of the machine, in lower case, as its BMC or inspection reports it"
     )
-    macs: Annotated[list[MacAddress], Field(max_length=MACS_MAX)] = Field(
+    macs: Annotated[list[MacAddress], Field(max_length=MACS_MAX), FailFast()] = Field(
         default_factory=list, description="ports that the machine must have beside that of `network`"
     )
     require_tpm: bool = Field(False, description="refuse the enrolment without a proof of the machine's TPM")

@@ -13,6 +13,7 @@ _ADMISSION = "node_agent/deploy_system/admission.py"
 _LOOP = "node_agent/deploy_system/loop.py"
 _OF_ENROLMENT = "tests/deploy_system/test_enrolment.py"
 _OF_TASKS = "tests/deploy_system/test_tasks.py"
+_OF_CRASHES = "tests/deploy_system/test_crashes.py"
 _OF_AGENT = "tests/deploy_system/test_agent.py"
 
 
@@ -127,5 +128,34 @@ MUTANTS: list[Mutant] = [
         "if False:",
         "tests/deploy_system/test_admission.py",
         "agent",
+    ),
+    _mutant(
+        "a long list of wrong addresses is refused error by error",
+        "node_agent/wire/deploy_enrolment.py",
+        "max_length=MACS_MAX), FailFast()]",
+        "max_length=MACS_MAX)]",
+        f"{_OF_ENROLMENT}::test_a_list_of_wrong_addresses_is_refused_at_its_first",
+        "agent",
+    ),
+    _mutant(
+        "the same key does not get its certificate again",
+        "orchestrator/nodes/commands/deploy_enrolment.py",
+        "    if permission.used_at is not None:\n        return permission\n",
+        "",
+        f"{_OF_CRASHES}::test_a_token_whose_answer_was_lost_gets_its_machine_one_certificate",
+    ),
+    _mutant(
+        "an issuer leaves what the one before it did not store",
+        _STORE,
+        "where used_at is not null and serial is null and refusal is null and ended_at is null order by id",
+        "where used_at > clock_timestamp() - interval '0.01 s' and serial is null order by id",
+        f"{_OF_CRASHES}::test_the_next_issuer_signs_what_the_one_before_it_left",
+    ),
+    _mutant(
+        "a report that is sent again is superseded",
+        _COMMANDS,
+        "if task.state in (TaskState.COMPLETED, TaskState.FAILED) and task.fence == report.fence:",
+        "if False:",
+        f"{_OF_CRASHES}::test_a_report_whose_answer_was_lost_counts_once",
     ),
 ]
