@@ -25,8 +25,8 @@ from orchestrator.settings import Settings
 class NodeProtocol(BoundedHttpProtocol):
     """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it.
 
-    `certificates`: the listener's connections by the names in their certificates. `deploy_chain`: recognises certificates of deploy
-    systems; None: there are none.
+    `certificates`: the listener's connections by the names in their certificates. `deploy_chain`: recognises certificates of
+    deploy systems; None: there are none.
     """
 
     def __init__(

@@ -38,6 +38,7 @@ _NAMED = {
     ("post", "/api/v1/deploy-systems/enroll"): "enroll_deploy_system",
     ("post", "/api/v1/deploy-systems/enroll/challenge"): "challenge_deploy_system",
     ("post", "/api/v1/admin/nodes/{node_id}/deploy-system"): "permit_deploy_system",
+    ("delete", "/api/v1/admin/nodes/{node_id}/deploy-system"): "revoke_deploy_system",
     ("get", "/api/v1/admin/nodes/{node_id}/deploy-system"): "get_deploy_system",
     ("post", "/api/v1/admin/nodes/{node_id}/deploy-system/inspect"): "inspect_machine",
     ("get", "/api/v1/admin/nodes/{node_id}/deploy-system/tasks"): "list_deploy_tasks",

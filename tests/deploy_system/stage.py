@@ -229,6 +229,11 @@ class Stage:
         medium = read_medium(answer.json()["medium"].encode())
         return Machine(medium, self.public_url, self.endpoints.node_api_url, str(self.files.ca_certificate))
 
+    def revoke(self, node: uuid.UUID) -> httpx.Response:
+        """End its permission."""
+        answer: httpx.Response = self.admin.call("DELETE", f"/admin/nodes/{node}/deploy-system")
+        return answer
+
     def inspect(self, node: uuid.UUID, **body: Any) -> httpx.Response:
         """Ask for an inspection."""
         answer: httpx.Response = self.admin.call("POST", f"/admin/nodes/{node}/deploy-system/inspect", body)

@@ -9,6 +9,7 @@ from datetime import datetime
 import httpx
 import pytest
 
+from orchestrator.nodes.commands.deploy_tasks import Advanced
 from tests.api.calling import at_once
 from tests.deploy_system.ordering import claim, refused
 from tests.deploy_system.stage import MAC, OTHER_MAC, SMBIOS, Stage, connected, forged, uri_of
@@ -104,6 +105,29 @@ def test_a_newer_permission_ends_the_older_one_at_once(stage: Stage) -> None:
     refused(system.wait(), 401, "deploy_system_ended", "superseded")
     refused(older.enrol(), 403, "deploy_refused", "superseded")
     assert newer.enrol().status_code == 200
+
+
+def test_a_revoked_permission_ends_with_its_token_certificate_and_task(stage: Stage) -> None:
+    node = stage.node()
+    refused(stage.revoke(node), 409, "no_deploy_system")
+    unused = stage.permit(node)
+    assert stage.revoke(node).status_code == 204
+    refused(unused.enrol(), 403, "deploy_refused", "revoked")
+    system = stage.started(node)
+    assert stage.inspect(node).status_code == 200
+    assert stage.advance(node) is Advanced.ISSUED
+    task = system.task()
+    assert stage.revoke(node).status_code == 204
+    refused(system.hello(), 401, "deploy_system_ended", "revoked")
+    refused(system.report(task), 401, "deploy_system_ended", "revoked")
+    refused(system.machine.enrol(), 403, "deploy_refused", "revoked")
+    refused(stage.inspect(node), 409, "no_deploy_system")
+    refused(stage.revoke(node), 409, "no_deploy_system")
+    assert stage.shown(node)["state"] == "revoked"
+    done = [detail for detail in stage.audited(node, "node.revoke_deploy_system") if detail]
+    assert done == [{"deploy_epoch": 1}, {"deploy_epoch": 2}], "the others are refusals"
+    assert stage.listed(node)["failure"].startswith("revoked: ")
+    assert stage.permit(node).medium.deploy_epoch == 3
 
 
 def test_a_certificate_ends_with_its_time(stage: Stage) -> None:

@@ -43,11 +43,19 @@ def deploy_system(
         UUID | None, typer.Option(help="of the machine, as its BMC reports it; default: the inspected one")
     ] = None,
     require_tpm: Annotated[bool, typer.Option(help="refuse the enrolment without a proof of the TPM")] = False,
+    revoke: Annotated[bool, typer.Option(help="end the permission at once, with its certificate and tasks")] = False,
 ) -> None:
     """Permit one start of a deploy system and write its medium's configuration; without options, show the newest one."""
+    permits = mac is not None or address is not None or medium_file is not None
+    if revoke and permits:
+        raise typer.BadParameter("give --revoke alone")
     with session.client() as client:
         node_id = client.get_node(node).id
-        if mac is None and address is None and medium_file is None:
+        if revoke:
+            client.revoke_deploy_system(node_id)
+            show_one(session, client.get_deploy_system(node_id), SHOWN)
+            return
+        if not permits:
             show_one(session, client.get_deploy_system(node_id), SHOWN)
             return
         if mac is None or address is None or medium_file is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, write
+from berth.client.calls.call import Call, read, read_page, remove, write
 from berth.client.hardware.deploy_systems import DeploySystem, DeployTask, PermittedDeploySystem
 from berth.client.hardware.devices import AllocationDevices
 from berth.client.health import BurnIn, GpuReset, HealthReport, NodeHealth
@@ -144,6 +144,11 @@ def permit_deploy_system(
         "certificate_seconds": certificate_seconds,
     }  # fmt: skip
     return write("POST", f"{NODES}/{node_id}/deploy-system", PermittedDeploySystem, body, idempotency_key)
+
+
+def revoke_deploy_system(node_id: UUID, *, idempotency_key: str | None = None) -> Call[None]:
+    """End the permission of a node's deploy system, with token, certificate and tasks. Raises `NotFound`, `NoDeploySystem`."""
+    return remove(f"{NODES}/{node_id}/deploy-system", idempotency_key)
 
 
 def get_deploy_system(node_id: UUID) -> Call[DeploySystem]:

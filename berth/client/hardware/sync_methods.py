@@ -17,6 +17,7 @@ class HardwareMethods:
     list_burn_ins = now(hardware.list_burn_ins)
     iterate_burn_ins = each(hardware.list_burn_ins)
     permit_deploy_system = now(hardware.permit_deploy_system)
+    revoke_deploy_system = now(hardware.revoke_deploy_system)
     get_deploy_system = now(hardware.get_deploy_system)
     inspect_machine = now(hardware.inspect_machine)
     list_deploy_tasks = now(hardware.list_deploy_tasks)

@@ -66,6 +66,7 @@ ACTIONS: Final = {
     "PUT /api/v1/admin/pools/{pool_id}/attestation": "pool.set_attestation",
     "POST /api/v1/admin/nodes/{node_id}/certificates/revoke": "node.revoke_certificates",
     "POST /api/v1/admin/nodes/{node_id}/burn-in": "node.burn_in",
+    "DELETE /api/v1/admin/nodes/{node_id}/deploy-system": "node.revoke_deploy_system",
     "POST /api/v1/admin/nodes/{node_id}/deploy-system": "node.permit_deploy_system",
     "POST /api/v1/admin/nodes/{node_id}/deploy-system/inspect": "node.request_deploy_task",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/gpu-reset": "node.gpu_reset",

@@ -196,7 +196,7 @@ async def _decision(database: Database, permission: UUID, seconds_max: float) ->
         async with database.read_one() as reading:
             decision = await store.read_decision(reading, permission)
         if decision.ended_by is not None:
-            raise DeployRefused(DeployReason.SUPERSEDED)
+            raise DeployRefused(DeployReason(decision.ended_by))
         if decision.refusal is not None:
             raise DeployRefused(DeployReason.CERTIFICATE_REFUSED)
         if decision.pem is not None:

@@ -105,6 +105,24 @@ async def permit_deploy_system(
     return await run_once(context, operation, effect, None)
 
 
+async def revoke_deploy_system(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
+    """204: the open permission of the node is ended, with its token, its certificate and its tasks.
+
+    Refusals, which change nothing: `NotFound`, `NoDeploySystem` if no permission is open.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        ended = await store.end_permission(tx, node_id, "revoked")
+        if ended is None:
+            raise NoDeploySystem("no permission of a deploy system of this node is open")
+        said = {"deploy_epoch": ended}
+        await audit.record(tx, actor, "node.revoke_deploy_system", f"nodes/{node_id}", said, operation.request_id)
+        return Done(204, None, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
 def _written(medium: DeployMedium) -> str:
     """The configuration as text. Raises `Invalid` if it does not fit its file."""
     try:

@@ -22,6 +22,7 @@ from orchestrator.nodes.commands.deploy_systems import (
     DeployOrder,
     permit_deploy_system,
     request_inspection,
+    revoke_deploy_system,
 )
 from orchestrator.nodes.deploy_systems import queries
 from orchestrator.nodes.deploy_systems.documents import task_document
@@ -57,6 +58,13 @@ async def permit(node_id: UUID, body: PermitDeploySystem, write: AdminWrite) -> 
         write.context, write.operation(body), write.actor, write.sealer(), node_id, order, _addresses(write.parts)
     )
     return unsealed_response(write, answer, "medium")
+
+
+@router.delete("/deploy-system", status_code=204)
+@requires(tenant=NO_TENANT, operator=FLEET)
+async def revoke(node_id: UUID, write: AdminWrite) -> Response:
+    """End the node's permission at once: its token and its certificate are refused, and its tasks are superseded."""
+    return answer_response(await revoke_deploy_system(write.context, write.operation(), write.actor, node_id))
 
 
 @router.get("/deploy-system", response_model=NodeDeploySystem)

@@ -14,6 +14,7 @@ class DeployReason(StrEnum):
     USED = "used"
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
+    REVOKED = "revoked"
     OTHER_EPOCH = "other_epoch"
     OTHER_MACHINE = "other_machine"
     NODE_IN_USE = "node_in_use"
@@ -25,6 +26,7 @@ DETAILS = {
     DeployReason.USED: "the token was used with another key; permit the deploy system again and boot the new medium",
     DeployReason.EXPIRED: "the token is over; permit the deploy system again and boot the new medium",
     DeployReason.SUPERSEDED: "a newer permission of this node has ended this one; boot the medium of the newest one",
+    DeployReason.REVOKED: "an operator has ended this permission; power the machine off",
     DeployReason.OTHER_EPOCH: "the token is of another deploy epoch than the request names",
     DeployReason.OTHER_MACHINE: "the token is for a machine with another SMBIOS UUID or MAC",
     DeployReason.NODE_IN_USE: "the machine is in use by another claim; nothing is done on it before that has ended",

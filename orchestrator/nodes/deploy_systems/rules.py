@@ -92,7 +92,7 @@ def refusal_of(permission: Permission, presented: Presented) -> DeployReason | N
     if presented.deploy_epoch != permission.deploy_epoch:
         return DeployReason.OTHER_EPOCH
     if permission.ended_by is not None:
-        return DeployReason.SUPERSEDED
+        return DeployReason(permission.ended_by)
     if presented.smbios_uuid != permission.smbios_uuid or not set(permission.macs) <= set(presented.macs):
         return DeployReason.OTHER_MACHINE
     if permission.used_at is not None and presented.key_sha256 != permission.key_sha256:
