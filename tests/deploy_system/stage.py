@@ -33,7 +33,9 @@ from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from orchestrator.crash_points import CrashPoint
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
 from orchestrator.operations.execution import Context
+from orchestrator.tasks.commands.lease import lease_tasks
 from orchestrator.tasks.signing import load_signer
+from orchestrator.tasks.store.dispatch import Dispatched
 from tests.allocations.seeding import make_context
 from tests.api.calling import Caller, insert_admin_key, signing_request
 from tests.databases import as_roles
@@ -249,6 +251,10 @@ class Stage:
         """What a worker does for the open task of the node."""
 
         return self._as_worker(lambda context: advance_deploy_task(context, node))
+
+    def lease_as_agent(self, node: uuid.UUID, serial: str) -> list[Dispatched]:
+        """What the agent of the node would be sent with this certificate."""
+        return self._as_worker(lambda context: lease_tasks(context, [(node, serial)], batch_max=10))
 
     def sweep(self) -> None:
         """One round of the sweepers that end what is overdue."""

@@ -49,7 +49,6 @@ def test_the_agent_of_the_node_neither_leases_nor_reports_a_task_of_its_deploy_s
     system = stage.started(node)
     stage.inspect(node)
     stage.advance(node)
-    task = system.task()
     uri, key = f"spiffe://berth.local/node/{node}", system.machine.key
     serial = uuid.uuid4().int >> 1
     stage.fleet.connection.execute(
@@ -57,6 +56,8 @@ def test_the_agent_of_the_node_neither_leases_nor_reports_a_task_of_its_deploy_s
         " values (%s, %s, 0, %s, now(), now() + interval '1 hour')",
         (format(serial, "x"), node, b"0" * 32),
     )
+    assert stage.lease_as_agent(node, format(serial, "x")) == [], "while it is queued"
+    task = system.task()
     certificate = forged(stage.files.ca_key.read_bytes(), stage.files.ca_certificate.read_bytes(), uri, serial, key)
     with connected(system.machine, certificate, stage.directory) as http:
         assert http.get("/node/v1/tasks/wait", params={"timeout_seconds": 0.3}).json()["tasks"] == []

@@ -48,7 +48,7 @@ MUTANTS: list[Mutant] = [
         _RULES,
         "if permission.state is PermissionState.EXPIRED:",
         "if False:",
-        f"{_OF_ENROLMENT}::test_an_expired_token_is_refused",
+        "tests/deploy_system/test_rules.py::test_a_row_accepts_or_refuses_a_machine",
     ),
     _mutant(
         "a claim of a tenant is no obstacle",
