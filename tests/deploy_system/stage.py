@@ -285,6 +285,11 @@ class Stage:
         (found,) = self.admin.get(f"/admin/nodes/{node}/deploy-system/tasks")["items"]
         return dict(found)
 
+    def metric(self, process: str, sample: str) -> float:
+        """The value of a metric with its labels, as a process exposes it; 0 before it is first counted."""
+        text = httpx.get(f"http://127.0.0.1:{self.children[process].plan.metrics_port}/metrics", timeout=60).text
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{sample} "))
+
     def facts(self, node: uuid.UUID) -> list[Any]:
         """Everything of the permissions but the counter of refusals, to compare."""
         rows = self.fleet.connection.execute(

@@ -44,6 +44,24 @@ def test_an_inspection_is_signed_leased_reported_once_and_recorded(stage: Stage)
     assert stage.ask_permit(node, smbios_uuid=None).status_code == 201, "the machine is known now"
 
 
+def test_enrolments_refusals_and_leased_tasks_are_counted(stage: Stage) -> None:
+    counted = {
+        "public": ('berth_api_deploy_enrolments_total{result="issued"}', 'berth_api_deploy_enrolments_total{result="revoked"}'),
+        "node": ('berth_api_tasks_dispatched_total{kind="deploy_system"}',),
+        "issuer": ("berth_issuer_decided_total",),
+    }  # fmt: skip
+    samples = [(process, sample) for process, found in counted.items() for sample in found]
+    before = [stage.metric(*one) for one in samples]
+    node = stage.node()
+    system = stage.started(node)
+    stage.inspect(node)
+    stage.advance(node)
+    system.task()
+    stage.revoke(node)
+    refused(system.machine.enrol(), 403, "deploy_refused", "revoked")
+    assert [stage.metric(*one) - was for one, was in zip(samples, before, strict=True)] == [1, 1, 1, 1]
+
+
 def test_the_agent_of_the_node_neither_leases_nor_reports_a_task_of_its_deploy_system(stage: Stage) -> None:
     node = stage.node()
     system = stage.started(node)

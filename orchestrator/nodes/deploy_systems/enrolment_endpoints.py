@@ -17,7 +17,9 @@ from orchestrator.nodes.commands.deploy_enrolment import (
     enrol_deploy_system,
     presented_key,
 )
+from orchestrator.nodes.deploy_systems.metrics import ENROLMENTS
 from orchestrator.nodes.deploy_systems.queries import require_known_token
+from orchestrator.nodes.deploy_systems.refusals import DeployRefused
 from orchestrator.nodes.deploy_systems.rules import Presented
 from orchestrator.nodes.deploy_systems.schemas import ChallengeDeploySystem, EnrolDeploySystem
 from orchestrator.tenants.required_roles import without_roles
@@ -38,9 +40,14 @@ async def enrol(body: EnrolDeploySystem, request: Request, parts: Parts) -> Depl
         body.token, _presented(body.deploy_epoch, body.machine, presented_key(body.csr_pem)), body.csr_pem,
         answer_of(body.attestation), request.scope["state"]["request_id"],
     )  # fmt: skip
-    enrolled = await enrol_deploy_system(
-        parts.context.for_platform(), wanted, wait_seconds_max=parts.settings.certificate_wait_seconds
-    )
+    try:
+        enrolled = await enrol_deploy_system(
+            parts.context.for_platform(), wanted, wait_seconds_max=parts.settings.certificate_wait_seconds
+        )
+    except DeployRefused as refused:
+        ENROLMENTS.labels(refused.reason.value).inc()
+        raise
+    ENROLMENTS.labels("issued").inc()
     return DeployCredentials(
         node_id=enrolled.node_id, deploy_epoch=enrolled.deploy_epoch, certificate_pem=enrolled.certificate_pem,
         key_set=key_set.envelope, ends_at=enrolled.ends_at, server_time=enrolled.server_time,
