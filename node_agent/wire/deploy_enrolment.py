@@ -66,7 +66,7 @@ class DeployCredentials(FromServer):
     """Answer of enrolment. `key_set` is a `KeySetEnvelope`; `ends_at` is the end of the certificate and of the permission."""
 
     node_id: UUID
-    deploy_epoch: int
+    deploy_epoch: DeployEpoch
     certificate_pem: str
     key_set: dict[str, Any]
     ends_at: Instant

@@ -11,9 +11,9 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address
 from typing import Annotated, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from node_agent.wire.fields import FromServer, Instant, Whole, first_error
+from node_agent.wire.fields import INTEGER_MAX, FromServer, Instant, Whole, first_error, whole
 
 MEDIUM_BYTES_MAX: Final = 8_192
 CA_CHARACTERS_MAX: Final = 4_096
@@ -24,7 +24,7 @@ TOKEN: Final = r"^deploy1\.[A-Za-z0-9_-]{43}$"
 
 Mac = Annotated[str, Field(pattern=MAC)]
 Address = Annotated[str, Field(max_length=300, pattern=r"^https://[^/\s]+$")]
-DeployEpoch = Annotated[Whole, Field(ge=1)]
+DeployEpoch = Annotated[int, Field(strict=True, ge=1, le=INTEGER_MAX), BeforeValidator(whole)]
 DeployToken = Annotated[str, Field(pattern=TOKEN)]
 
 

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-SEALED_MEMBERS: Final = ("key", "token", "secret")
-"""Members of stored answers that hold a secret: of an API key, an enrolment token, a webhook."""
+SEALED_MEMBERS: Final = ("key", "token", "secret", "medium")
+"""Members of stored answers that hold a secret: of an API key, an enrolment token, a webhook, a deploy medium."""
 _PURPOSE: Final = b"berth: a secret in a stored answer"
 _NONCE_BYTES: Final = 12
 

@@ -72,6 +72,16 @@ with quarantine as (
 ), repair as (
     insert into hardware_repairs (serial, kind, reason, opened_by, closed_at, closed_by, result)
     values ('PAGES', 'gpu', 'r', 'admin:a', clock_timestamp(), 'admin:a', 'r')
+), deploy_system as (
+    insert into deploy_systems (node_id, deploy_epoch, token_hash, smbios_uuid, macs, tpm_required, certificate_seconds,
+                                permitted_by, expires_at, ended_at, ended_by)
+    select %(node)s, coalesce(max(deploy_epoch), 0) + 1, sha256(gen_random_uuid()::text::bytea), gen_random_uuid(), '{m}', false,
+           600, 'admin:a', clock_timestamp(), clock_timestamp(), 'superseded'
+    from deploy_systems where node_id = %(node)s returning node_id, deploy_epoch
+), deploy_task as (
+    insert into deploy_tasks (node_id, deploy_epoch, type, parameters, seconds_max, requested_by, ended_at, outcome, failure)
+    select node_id, deploy_epoch, 'metal.inspect', '{}', 60, 'admin:a', clock_timestamp(), 'not_run', 'superseded: s'
+    from deploy_system
 ), site as (
     insert into sites (name, recovery_key) values ('pages-' || left(gen_random_uuid()::text, 8), decode(repeat('00', 32), 'hex'))
 )

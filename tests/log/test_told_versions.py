@@ -30,6 +30,7 @@ TOPOLOGY = "/api/v1/admin/nodes/{node_id}/topology"  # nothing was discovered of
 CONSOLE = "/api/v1/allocations/{allocation_id}/console"  # what the node has now, and this process serves none
 HEALTH = "/api/v1/admin/nodes/{node_id}/health"  # no probe was issued to it
 BMC = "/api/v1/admin/nodes/{node_id}/bmc"  # it has none
+DEPLOY_SYSTEM = "/api/v1/admin/nodes/{node_id}/deploy-system"  # none was permitted
 """The first has another meaning of `min_version`, the second's key is not an operation's."""
 PLAN = "/api/v1/admin/maintenance/plan"
 FEED = "/v1/subscribe"
@@ -105,7 +106,10 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
         ask(caller, real),
     ):
         assert answer.status_code in (200, 404), answer.text
-        there = path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC) and set(re.findall(r"\{(\w+)", path)) <= ids.keys()
+        there = (
+            path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC, DEPLOY_SYSTEM)
+            and set(re.findall(r"\{(\w+)", path)) <= ids.keys()
+        )
         assert (answer.status_code == 200) == there, answer.text
         assert wanted <= int(answer.headers["berth-version"]) <= version(api.admin)["version"]
     for bad in ("-1", "x", "", "1.5", str(2**63), "9" * 30, "%31%30%00", "1&min_version=2"):

@@ -41,7 +41,7 @@ SECRETS = {
 OF_TENANTS_ALONE = frozenset({"POST /api/v1/api-keys", "POST /api/v1/api-keys/{key_id}/rotate"})
 """Writes that operators may not send."""
 
-SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|user_data")
+SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|user_data|medium")
 PUBLIC_NAMES = frozenset(
     {
         "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
@@ -96,9 +96,14 @@ def test_no_response_of_any_route_has_another_member_that_looks_like_a_secret() 
 def admin(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Caller]:
+    directory = tmp_path_factory.mktemp("api")
+    deploying = {
+        "BERTH_PUBLIC_API_URL": "https://api.example.com",
+        "BERTH_PUBLIC_CA_FILE": str(directory / "node-ca.pem"),
+    }
     with (
         copied_database(postgres_server, migrated_template) as url,
-        public_process(url, tmp_path_factory.mktemp("api")) as http,
+        public_process(url, directory, deploying) as http,
     ):
         yield Caller(http, insert_admin_key(url))
 
@@ -121,6 +126,11 @@ def request_of(write: str, caller: Caller, admin: Caller) -> tuple[str, dict[str
         case "POST /api/v1/admin/sites/{site_id}/agents":
             site = admin.make("/admin/sites", {"name": fresh("site"), "recovery_key": "5a" * 32})
             return f"/admin/sites/{site['id']}/agents", {"name": "first"}
+        case "POST /api/v1/admin/nodes/{node_id}/deploy-system":
+            node = new_node(admin, new_region(admin), shape="baremetal")
+            network = {"mac": "02:00:00:00:00:01", "address": "192.0.2.7/24"}
+            body = {"network": network, "smbios_uuid": "4c4c4544-0044-4810-8031-b4c04f4d3732"}
+            return f"/admin/nodes/{node['id']}/deploy-system", body
         case "POST /api/v1/webhooks":
             return "/webhooks", HOOK
         case "POST /api/v1/webhooks/{webhook_id}/rotate":

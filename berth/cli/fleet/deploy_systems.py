@@ -42,8 +42,12 @@ def deploy_system(
     smbios_uuid: Annotated[
         UUID | None, typer.Option(help="of the machine, as its BMC reports it; default: the inspected one")
     ] = None,
-    require_tpm: Annotated[bool, typer.Option(help="refuse the enrolment without a proof of the TPM")] = False,
-    revoke: Annotated[bool, typer.Option(help="end the permission at once, with its certificate and tasks")] = False,
+    require_tpm: Annotated[
+        bool, typer.Option("--require-tpm", help="refuse the enrolment without a proof of the TPM")
+    ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="end the permission at once, with its certificate and tasks")
+    ] = False,
 ) -> None:
     """Permit one start of a deploy system and write its medium's configuration; without options, show the newest one."""
     permits = mac is not None or address is not None or medium_file is not None
@@ -88,7 +92,9 @@ def _new_file(path: Path) -> Iterator[TextIO]:
 def inspect_machine(
     session: Session,
     node: Name,
-    stay_on: Annotated[bool, typer.Option(help="leave the deploy system running after the report")] = False,
+    stay_on: Annotated[
+        bool, typer.Option("--stay-on", help="leave the deploy system running after the report")
+    ] = False,
 ) -> None:
     """Have the node's deploy system inspect its machine; it writes nothing on it."""
     with session.client() as client:

@@ -139,7 +139,7 @@ def _require_accepted(permission: Permission | None, presented: Presented) -> Pe
 
 
 def _refused(reason: DeployReason, permission: Permission) -> DeployRefused:
-    refused = DeployRefused(reason)
+    refused = DeployRefused.because(reason)
     refused.node_id, refused.deploy_epoch = permission.node_id, permission.deploy_epoch
     return refused
 
@@ -196,9 +196,9 @@ async def _decision(database: Database, permission: UUID, seconds_max: float) ->
         async with database.read_one() as reading:
             decision = await store.read_decision(reading, permission)
         if decision.ended_by is not None:
-            raise DeployRefused(DeployReason(decision.ended_by))
+            raise DeployRefused.because(DeployReason(decision.ended_by))
         if decision.refusal is not None:
-            raise DeployRefused(DeployReason.CERTIFICATE_REFUSED)
+            raise DeployRefused.because(DeployReason.CERTIFICATE_REFUSED)
         if decision.pem is not None:
             return decision
         if time.monotonic() + pause > deadline:

@@ -45,7 +45,7 @@ async def enrol(body: EnrolDeploySystem, request: Request, parts: Parts) -> Depl
             parts.context.for_platform(), wanted, wait_seconds_max=parts.settings.certificate_wait_seconds
         )
     except DeployRefused as refused:
-        ENROLMENTS.labels(refused.reason.value).inc()
+        ENROLMENTS.labels(refused.extra["reason"]).inc()
         raise
     ENROLMENTS.labels("issued").inc()
     return DeployCredentials(

@@ -45,9 +45,10 @@ class DeployRefused(Problem):
     node_id: UUID | None = None
     deploy_epoch: int | None = None
 
-    def __init__(self, reason: DeployReason) -> None:
-        super().__init__(DETAILS[reason], reason=reason.value)
-        self.reason = reason
+    @classmethod
+    def because(cls, reason: DeployReason) -> DeployRefused:
+        """The refusal with its reason."""
+        return cls(DETAILS[reason], reason=reason.value)
 
 
 class DeploySystemEnded(Problem):

@@ -70,6 +70,7 @@ PLAIN = frozenset(
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
         "site", "site_id", "agent_id", "recovery_key", "certificate_sha256", "username", "system_id", "password", "generation",
         "copies", "recipient", "text",
+        "network", "mac", "macs", "gateway", "vlan", "mtu", "smbios_uuid", "require_tpm", "certificate_seconds", "power_off",
         "offset", "bytes_max", "statement", "format", "firmware", "login_user", "cloud_init", "readiness", "readiness_port",
         "disk_bytes_min", "size_bytes", "gpu_driver_version", "fabric_manager_version",
     }
