@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ class Started:
         self.root_keys = stage.files.root_keys
         self.process: subprocess.Popen[str] | None = None
         self.thread: Future[tuple[int, str]] | None = None
+        self.power: list[Callable[[], object]] = []
 
     def start(self, *, as_process: bool = False) -> None:
         """Start the deploy system, in a thread, or as a process, which takes seconds."""
@@ -50,7 +52,7 @@ class Started:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             return
         threads = ThreadPoolExecutor(1)
-        self.thread = threads.submit(lived, settings_of(*arguments))
+        self.thread = threads.submit(lived, settings_of(*arguments), self.power)
         threads.shutdown(wait=False)
 
     def ended(self) -> tuple[int, str]:
@@ -68,16 +70,28 @@ class Started:
         return file.read_text().split() if file.exists() else []
 
     def kill(self) -> None:
-        """SIGKILL of its process, as of a power cut; a thread ends by itself, as what it waits for has ended."""
+        """SIGKILL of its process, as of a power cut; in a thread, what runs is cancelled."""
+        for cut in self.power:
+            cut()
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.communicate()
 
 
-def lived(settings: DeploySettings) -> tuple[int, str]:
-    """What `run` of the process makes of one life: status and last sentence."""
+def lived(settings: DeploySettings, power: list[Callable[[], object]]) -> tuple[int, str]:
+    """What `run` of the process makes of one life: status and last sentence. While it runs, `power` has what ends it."""
+
+    async def live() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        power.append(functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        try:
+            await DeploySystem(settings).run()
+        finally:
+            power.clear()
+
     try:
-        asyncio.run(DeploySystem(settings).run())
+        asyncio.run(live())
         return 0, ""
     except DeployEnded as problem:
         return 1, str(problem)
