@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import orchestrator
-from deploy.problem_advice import ADVICE
+from deploy.reference_data.problem_advice import ADVICE
 from orchestrator.problems import Problem, Unforeseen
 
 ROOT = Path(__file__).parents[1]

@@ -33,9 +33,8 @@ from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from orchestrator.crash_points import CrashPoint
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
 from orchestrator.operations.execution import Context
-from orchestrator.tasks.commands.lease import lease_tasks
 from orchestrator.tasks.signing import load_signer
-from orchestrator.tasks.store.dispatch import Dispatched
+from orchestrator.tasks.store.dispatch import Dispatched, lease_queued_tasks
 from tests.allocations.seeding import make_context
 from tests.api.calling import Caller, insert_admin_key, signing_request
 from tests.databases import as_roles
@@ -254,7 +253,13 @@ class Stage:
 
     def lease_as_agent(self, node: uuid.UUID, serial: str) -> list[Dispatched]:
         """What the agent of the node would be sent with this certificate."""
-        return self._as_worker(lambda context: lease_tasks(context, [(node, serial)], batch_max=10))
+
+        async def leased(context: Context) -> list[Dispatched]:
+            # Not by the command, which names only nodes that something is queued for.
+            async with context.database.autocommit() as tx:
+                return await lease_queued_tasks(tx, [(node, serial)], batch_max=10)
+
+        return self._as_worker(leased)
 
     def sweep(self) -> None:
         """One round of the sweepers that end what is overdue."""

@@ -167,6 +167,7 @@ class Stories(RuleBasedStateMachine):
     """Whatever comes in whatever order, the newest permission alone counts, for one key, until its end."""
 
     place: Place
+    reached: set[str]
 
     @initialize()
     def begin(self) -> None:
@@ -350,6 +351,7 @@ class Stories(RuleBasedStateMachine):
         """Operators see the state of the newest permission."""
         shown: Any = self.place.run(find_deploy_system(self.place.context.database, self.life.node))
         newest = self._one(0)
+        self.reached |= set() if newest is None else {newest.state}
         assert (shown if isinstance(shown, str) else shown["state"]) == (
             "not_found" if newest is None else newest.state
         )
@@ -360,10 +362,11 @@ def test_whatever_the_order_the_newest_permission_alone_counts(place: Place, exa
     class Here(Stories):
         pass
 
-    Here.place = place
+    Here.place, Here.reached = place, set()
     run_state_machine_as_test(
         Here,
         settings=settings(
             max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+    assert {"permitted", "enrolling"} <= Here.reached, "the stories must lead somewhere"

@@ -127,7 +127,7 @@ MUTANTS: list[Mutant] = [
         "an operation returns a webhook's sealed secret",
         "edge",
         "orchestrator/operations/sealing.py",
-        '("key", "token", "secret")',
+        '("key", "token", "secret", "medium")',
         '("key", "token")',
         ("tests/api/tenants/test_secrets.py::test_no_log_line_and_no_row_has_a_secret_of_the_run",),
     ),
