@@ -199,7 +199,7 @@ def test_there_are_no_default_passwords_and_no_unset_variables() -> None:
     assert len(found) == text.count("${")
     assert {match["name"] for match in found} == deployment.example_environment().keys()
     assert {match["name"] for match in found if match["kind"] == "-"} == {
-        "PUBLIC_LISTEN", "NODE_LISTEN", "CONSOLE_LISTEN", "FOUR_EYES",
+        "PUBLIC_LISTEN", "NODE_LISTEN", "CONSOLE_LISTEN", "FOUR_EYES", "PUBLIC_API_URL",
     }  # fmt: skip
     assert all(match["kind"] for match in found), "a variable that is unset must be refused"
 
