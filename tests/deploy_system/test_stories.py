@@ -63,7 +63,7 @@ ORDER = DeployOrder(MediumNetwork(mac=MAC, address="192.0.2.7/24"), SMBIOS, (), 
 KEYS = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
 REQUESTS = [signing_request(key) for key in KEYS]
 DIGESTS = [presented_key(request) for request in REQUESTS]
-positions = st.integers(0, 3)
+positions = st.sampled_from([0, 0, 0, 1, 2])  # the newest permission is the one that counts
 
 
 @dataclass
@@ -346,6 +346,22 @@ class Stories(RuleBasedStateMachine):
             )
             task.is_reported = True
 
+    @rule(key=st.integers(0, 1))
+    def boot(self, key: int) -> None:
+        """A machine starts as it should, which single steps in any order seldom come to."""
+        self.permit()
+        self.enrol(0, key)
+        self.issue()
+        self.hello(0)
+        self.is_shown_as_it_is()
+
+    @rule()
+    def order(self) -> None:
+        """An inspection is requested, signed and leased."""
+        self.inspect()
+        self.advance()
+        self.lease(0)
+
     @invariant()
     def is_shown_as_it_is(self) -> None:
         """Operators see the state of the newest permission."""
@@ -357,7 +373,7 @@ class Stories(RuleBasedStateMachine):
         )
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("examples", [8, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_whatever_the_order_the_newest_permission_alone_counts(place: Place, examples: int) -> None:
     class Here(Stories):
         pass
@@ -366,7 +382,11 @@ def test_whatever_the_order_the_newest_permission_alone_counts(place: Place, exa
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            derandomize=examples < 100,
+            suppress_health_check=list(HealthCheck),
         ),
     )
-    assert {"permitted", "enrolling"} <= Here.reached, "the stories must lead somewhere"
+    assert {"permitted", "started", "revoked"} <= Here.reached, "the stories must lead somewhere"
