@@ -57,6 +57,8 @@ class Own:
     def signal_temporal(self, number: signal.Signals) -> None:
         assert self.temporal.process is not None
         os.kill(self.temporal.process.pid, number)
+        if number is signal.SIGSTOP:
+            os.waitpid(self.temporal.process.pid, os.WUNTRACED)  # returns when every thread has stopped
 
 
 @pytest.fixture
