@@ -11,9 +11,9 @@ from tests.support.bmc.server import Stub
 _Result = TypeVar("_Result")
 
 
-def run(test: Coroutine[Any, Any, _Result], seconds: float = 60) -> _Result:
-    """The result of `test`. Raises TimeoutError after `seconds`, so that a client that waits without a bound fails."""
-    return asyncio.run(asyncio.wait_for(test, seconds))
+def run(scene: Coroutine[Any, Any, _Result], seconds: float = 60) -> _Result:
+    """The result of `scene`. Raises TimeoutError after `seconds`, so that a client that waits without a bound fails."""
+    return asyncio.run(asyncio.wait_for(scene, seconds))
 
 
 def commands(stub: Stub) -> list[str]:

@@ -14,7 +14,7 @@ from tests.support.bmc.server import served
 
 
 def test_the_description_holds_identity_parts_and_firmware() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             found = await stub.client().describe()
             assert (found.manufacturer, found.model, found.serial, found.uuid) == (
@@ -30,11 +30,11 @@ def test_the_description_holds_identity_parts_and_firmware() -> None:
             assert found.manager == Manager("BMC", "Joo Janta 200", "1.00")
             assert found.quirks == ()
 
-    run(test())
+    run(scene())
 
 
 def test_each_power_action_reaches_its_state_and_sends_nothing_if_it_is_there() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             for action, state, sent in (
@@ -49,14 +49,14 @@ def test_each_power_action_reaches_its_state_and_sends_nothing_if_it_is_there() 
                 outcome = await bmc.set_power(action)
                 assert (outcome.sent, outcome.state, stub.machine.power) == (sent, state, state), action
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize(
     "options", [Options(), Options(media_of_system=True), Options(tasks=True), Options(etags=False)]
 )
 def test_the_machine_boots_once_from_a_medium_and_then_from_its_disk(options: Options) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(options) as stub:
             bmc = stub.client()
             medium = await bmc.insert_medium("https://deploy/secret-token/medium.iso")
@@ -73,11 +73,11 @@ def test_the_machine_boots_once_from_a_medium_and_then_from_its_disk(options: Op
             assert stub.machine.effects.count("eject") == 1
             assert (await bmc.set_boot_disk()).target == "Hdd"
 
-    run(test())
+    run(scene())
 
 
 def test_another_medium_is_ejected_before_one_is_inserted() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.insert_medium("http://deploy/first.iso")
@@ -85,11 +85,11 @@ def test_another_medium_is_ejected_before_one_is_inserted() -> None:
             assert stub.machine.effects == ["insert", "eject", "insert"]
             assert stub.machine.image == "http://deploy/second.iso"
 
-    run(test())
+    run(scene())
 
 
 def test_no_medium_is_inserted_while_the_machine_runs_or_may_be_started() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             with pytest.raises(Conflict, match="a command may be queued"):
                 await stub.client(quiet=False).insert_medium("http://deploy/first.iso")
@@ -99,11 +99,11 @@ def test_no_medium_is_inserted_while_the_machine_runs_or_may_be_started() -> Non
                 await bmc.insert_medium("http://deploy/first.iso")
             assert "insert" not in stub.machine.effects
 
-    run(test())
+    run(scene())
 
 
 def test_values_that_the_bmc_does_not_list_are_not_sent() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(reset_types=("On",))) as stub:
             bmc = stub.client()
             await bmc.set_power(PowerAction.ON)
@@ -117,20 +117,20 @@ def test_values_that_the_bmc_does_not_list_are_not_sent() -> None:
                 "POST /redfish/v1/Systems/1/Actions/ComputerSystem.Reset"
             ]
 
-    run(test())
+    run(scene())
 
 
 def test_allowed_values_of_an_action_info_count_too() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(action_info=True, reset_types=("ForceOn",))) as stub:
             assert (await stub.client().set_power(PowerAction.ON)).sent == ("ForceOn",)
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize("sessions", [True, False])
 def test_a_password_is_changed_and_the_client_goes_on_with_it(sessions: bool) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(sessions=sessions)) as stub:
             bmc = stub.client()
             assert await bmc.rotate("second-secret") is Working.NEW
@@ -143,22 +143,22 @@ def test_a_password_is_changed_and_the_client_goes_on_with_it(sessions: bool) ->
             assert await stub.client(password="lost-secret").rotate("other-secret") is Working.NEITHER
             assert stub.machine.effects == ["password"]
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize("password", ["short", "first-secret", "x" * 257, "two\nlines here"])
 def test_a_password_out_of_bounds_is_not_sent(password: str) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             with pytest.raises(ValueNotAllowed):
                 await stub.client().rotate(password)
             assert stub.service.requests == []
 
-    run(test())
+    run(scene())
 
 
 def test_the_newest_log_entries_come_first_and_are_bounded() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             log = await bmc.read_log(1)
@@ -168,12 +168,12 @@ def test_the_newest_log_entries_come_first_and_are_bounded() -> None:
             with pytest.raises(ValueNotAllowed):
                 await bmc.read_log(0)
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize("tasks", [True, False])
 def test_firmware_is_updated_and_read_again(tasks: bool) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(tasks=tasks)) as stub:
             bmc = stub.client()
             outcome = await bmc.update_firmware(
@@ -184,26 +184,26 @@ def test_firmware_is_updated_and_read_again(tasks: bool) -> None:
             with pytest.raises(ValueNotAllowed):
                 await bmc.update_firmware("ftp://deploy/bmc.bin")
 
-    run(test())
+    run(scene())
 
 
 def test_a_restart_of_the_bmc_is_waited_for() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.reset_bmc()
             assert stub.machine.restarts == 1
             assert (await bmc.power_state()).state is PowerState.OFF
 
-    run(test())
+    run(scene())
 
 
 def test_a_system_is_chosen_by_its_id_and_never_guessed() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             body = b'{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}, {"@odata.id": "/redfish/v1/Managers/BMC"}]}'
             stub.service.script.add("GET /redfish/v1/Systems$", Fault.BODY, body=body)
             with pytest.raises(NotSupported, match="2 systems"):
                 await stub.client().power_state()
 
-    run(test())
+    run(scene())

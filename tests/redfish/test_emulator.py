@@ -135,7 +135,7 @@ def answers(url: str, child: subprocess.Popen[bytes]) -> bool:
 
 
 def test_the_client_commands_an_emulated_machine(access: BmcAccess, machine: str) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         bmc = RedfishBmc(access, DEADLINES)
         described = await bmc.describe()
         assert (described.uuid, described.power_state) == (machine, PowerState.OFF)
@@ -159,17 +159,17 @@ def test_the_client_commands_an_emulated_machine(access: BmcAccess, machine: str
             await bmc.read_log()
         await bmc.close()
 
-    run(test(), 120)
+    run(scene(), 120)
 
 
 def test_the_emulator_refuses_a_wrong_password_and_the_client_another_certificate(
     access: BmcAccess, machine: str
 ) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         wrong = BmcAccess(access.url, "berth", "wrong-secret", access.certificate_sha256)
         with pytest.raises(CredentialsRefused):
             await RedfishBmc(wrong, DEADLINES).power_state()
         with pytest.raises(CertificateChanged):
             await RedfishBmc(BmcAccess(access.url, "berth", "first-secret", certificate(2)[2]), DEADLINES).power_state()
 
-    run(test())
+    run(scene())

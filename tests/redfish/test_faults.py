@@ -44,7 +44,7 @@ IMAGE = "https://deploy/medium.iso"
     ],
 )
 def test_a_read_that_fails_again_and_again_ends_in_a_named_error(fault: Fault, problem: type[BmcProblem]) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.power_state()
@@ -53,23 +53,23 @@ def test_a_read_that_fails_again_and_again_ends_in_a_named_error(fault: Fault, p
                 await bmc.power_state()
             assert len(stub.service.requests) < 20
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.NO_ANSWER, Fault.BROKEN_BEFORE, Fault.UNAUTHORISED])
 def test_a_read_is_repeated(fault: Fault) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.power_state()
             stub.service.script.add(SYSTEM, fault)
             assert (await bmc.power_state()).state is PowerState.OFF
 
-    run(test())
+    run(scene())
 
 
 def test_success_without_effect_is_not_believed() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             script, bmc = stub.service.script, stub.client()
             script.add(RESET, Fault.LIE)
@@ -88,31 +88,31 @@ def test_success_without_effect_is_not_believed() -> None:
                 await bmc.reset_bmc()
             assert stub.machine.effects == []
 
-    run(test())
+    run(scene())
 
 
 def test_a_bmc_that_ignores_once_says_so_and_the_disk_is_set() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(keeps_override=True)) as stub:
             bmc = stub.client()
             override = await bmc.boot_once(BootTarget.CD)
             assert (override.target, override.once, override.enabled) == ("Cd", False, "Continuous")
             assert (await bmc.set_boot_disk()).target == "Hdd"
 
-    run(test())
+    run(scene())
 
 
 def test_a_lost_boot_override_is_read_back() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(loses_override=True)) as stub:
             with pytest.raises(WithoutEffect, match="None, Disabled"):
                 await stub.client().boot_once(BootTarget.CD)
 
-    run(test())
+    run(scene())
 
 
 def test_a_boot_override_with_another_target_is_not_believed() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.set_boot_disk()
@@ -120,25 +120,25 @@ def test_a_boot_override_with_another_target_is_not_believed() -> None:
             with pytest.raises(WithoutEffect, match="Hdd, Continuous"):
                 await bmc.boot_once(BootTarget.CD)
 
-    run(test())
+    run(scene())
 
 
 def test_a_medium_that_was_ejected_by_another_client_reads_as_ejected() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.insert_medium(IMAGE)
             stub.machine.set_image(None)
             assert not (await bmc.read_medium()).inserted
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize(
     "fault", [Fault.BROKEN_AFTER, Fault.NO_ANSWER_WITH_EFFECT, Fault.QUEUED, Fault.ERROR_WITH_EFFECT]
 )
 def test_media_and_boot_without_an_answer_are_read_back(fault: Fault) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(f"{INSERT}|{BOOT}", fault, times=2, seconds=20)
             bmc = stub.client()
@@ -146,18 +146,18 @@ def test_media_and_boot_without_an_answer_are_read_back(fault: Fault) -> None:
             assert (await bmc.boot_once(BootTarget.CD)).once
             assert commands(stub) == ["InsertMedia", "1"]
 
-    run(test())
+    run(scene())
 
 
 def test_an_insert_without_an_answer_and_an_effect_is_unknown() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(INSERT, Fault.ERROR)
             with pytest.raises(OutcomeUnknown):
                 await stub.client().insert_medium(IMAGE)
             assert commands(stub) == ["InsertMedia"]
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_insert_without_an_answer_and_an_effect_is_unknown() -> None:
     ],
 )
 def test_a_password_change_without_an_answer_is_decided_by_trying(fault: Fault, working: Working) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             stub.service.script.add(PASSWORD, fault)
@@ -179,11 +179,11 @@ def test_a_password_change_without_an_answer_is_decided_by_trying(fault: Fault, 
             assert commands(stub) == ["1"]
             assert stub.machine.refused_logins == 1
 
-    run(test())
+    run(scene())
 
 
 def test_a_password_change_whose_trials_have_no_answer_is_unknown() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(PASSWORD, Fault.BROKEN_AFTER)
             bmc = stub.client()
@@ -198,11 +198,11 @@ def test_a_password_change_whose_trials_have_no_answer_is_unknown() -> None:
             with pytest.raises(OutcomeUnknown):
                 await bmc.rotate("second-secret")
 
-    run(test())
+    run(scene())
 
 
 def test_a_password_that_was_changed_elsewhere_is_refused() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.power_state()
@@ -211,11 +211,11 @@ def test_a_password_that_was_changed_elsewhere_is_refused() -> None:
                 await bmc.set_power(PowerAction.ON)
             assert stub.machine.refused_logins == 1
 
-    run(test())
+    run(scene())
 
 
 def test_a_session_that_ended_is_renewed_once() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client()
             await bmc.power_state()
@@ -223,11 +223,11 @@ def test_a_session_that_ended_is_renewed_once() -> None:
             assert (await bmc.power_state()).state is PowerState.OFF
             assert len(stub.machine.sessions) == 1
 
-    run(test())
+    run(scene())
 
 
 def test_a_resource_that_changes_between_read_and_write_is_read_again_once() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc, script = stub.client(), stub.service.script
             script.add(BOOT, Fault.CHANGED)
@@ -238,7 +238,7 @@ def test_a_resource_that_changes_between_read_and_write_is_read_again_once() -> 
                 await bmc.boot_once(BootTarget.CD)
             assert commands(stub) == ["1"] * 4
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -250,17 +250,17 @@ def test_a_resource_that_changes_between_read_and_write_is_read_again_once() -> 
     ],
 )
 def test_a_task_that_fails_or_never_ends(options: Options, problem: type[BmcProblem]) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(options) as stub:
             with pytest.raises(problem):
                 await stub.client().update_firmware("https://deploy/bmc.bin")
             assert commands(stub) == ["SimpleUpdate"]
 
-    run(test())
+    run(scene())
 
 
 def test_another_certificate_ends_before_the_password_is_sent() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             port = int(stub.access.url.rpartition(":")[2])
             bmc = stub.client()
@@ -271,4 +271,4 @@ def test_another_certificate_ends_before_the_password_is_sent() -> None:
             assert caught.value.seen_sha256 == other.access.certificate_sha256
             assert other.service.requests == []
 
-    run(test())
+    run(scene())

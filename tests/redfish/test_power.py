@@ -42,7 +42,7 @@ IMAGE = "https://deploy/medium.iso"
 def test_a_command_that_took_effect_is_found_out_by_reading_and_not_sent_again(fault: Fault, sent: int) -> None:
     """401 refuses the command, so it is sent again with a new session: one effect all the same."""
 
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(RESET, fault, seconds=12)
             outcome = await stub.client().set_power(PowerAction.ON)
@@ -51,23 +51,23 @@ def test_a_command_that_took_effect_is_found_out_by_reading_and_not_sent_again(f
             assert commands(stub) == ["Reset"] * sent
             assert stub.machine.effects == ["On"]
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize("fault", [Fault.NO_ANSWER, Fault.BROKEN_BEFORE, Fault.ERROR])
 def test_a_command_without_an_answer_and_an_effect_is_unknown_and_not_failed(fault: Fault) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(RESET, fault)
             with pytest.raises(OutcomeUnknown):
                 await stub.client().set_power(PowerAction.ON)
             assert commands(stub) == ["Reset"]
 
-    run(test())
+    run(scene())
 
 
 def test_a_busy_bmc_says_when_to_try_again_and_nothing_was_done() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(RESET, Fault.BUSY)
             bmc = stub.client()
@@ -77,11 +77,11 @@ def test_a_busy_bmc_says_when_to_try_again_and_nothing_was_done() -> None:
             assert (await bmc.power_state()).certain
             assert commands(stub) == ["Reset"]
 
-    run(test())
+    run(scene())
 
 
 def test_a_graceful_off_that_the_machine_ignores_ends_at_its_deadline() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(Options(graceful_ignored=True)) as stub:
             bmc = stub.client()
             await bmc.set_power(PowerAction.ON)
@@ -90,13 +90,13 @@ def test_a_graceful_off_that_the_machine_ignores_ends_at_its_deadline() -> None:
             assert caught.value.last_seen == "On"
             assert (await bmc.set_power(PowerAction.FORCE_OFF)).sent == ("ForceOff",)
 
-    run(test())
+    run(scene())
 
 
 def test_a_queued_on_that_arrives_after_off_was_seen_is_not_missed() -> None:
     """The emulator's trace: On had no answer, the machine was off, and 10 s later it was on."""
 
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client(deadlines=replace(DEADLINES, settle_seconds=5))
             stub.service.script.add(RESET, Fault.QUEUED, seconds=25)
@@ -112,11 +112,11 @@ def test_a_queued_on_that_arrives_after_off_was_seen_is_not_missed() -> None:
             assert stub.machine.effects == ["On", "ForceOff"]
             await bmc.settle(PowerState.OFF, 0)
 
-    run(test())
+    run(scene())
 
 
 def test_an_answered_command_without_its_effect_keeps_the_state_uncertain() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client(deadlines=replace(DEADLINES, settle_seconds=5))
             stub.service.script.add(RESET, Fault.DELAYED, seconds=20)
@@ -126,11 +126,11 @@ def test_an_answered_command_without_its_effect_keeps_the_state_uncertain() -> N
             stub.clock.advance(26)
             assert await bmc.power_state() == PowerReading(PowerState.ON, certain=True)
 
-    run(test())
+    run(scene())
 
 
 def test_a_command_whose_caller_was_cancelled_keeps_the_state_uncertain() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client(deadlines=replace(DEADLINES, command_seconds=30))
             stub.service.script.add(RESET, Fault.QUEUED, seconds=20)
@@ -140,11 +140,11 @@ def test_a_command_whose_caller_was_cancelled_keeps_the_state_uncertain() -> Non
             await asyncio.wait([call])
             assert not (await bmc.power_state()).certain
 
-    run(test())
+    run(scene())
 
 
 def test_a_new_process_does_not_believe_off_at_once() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             bmc = stub.client(quiet=False)
             stub.machine.later(10, lambda: stub.machine.reset("On"))  # left by the process before
@@ -152,11 +152,11 @@ def test_a_new_process_does_not_believe_off_at_once() -> None:
             assert (await bmc.set_power(PowerAction.FORCE_OFF)).sent == ("ForceOff",)
             assert stub.machine.effects == ["On", "ForceOff"]
 
-    run(test())
+    run(scene())
 
 
 def test_a_flapping_power_state_never_settles() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             machine = stub.machine
 
@@ -168,15 +168,15 @@ def test_a_flapping_power_state_never_settles() -> None:
             with pytest.raises(NotSettled):
                 await stub.client().settle(PowerState.OFF)
 
-    run(test())
+    run(scene())
 
 
 def test_a_state_that_is_left_without_a_command_is_reported() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add(RESET, Fault.BROKEN_AFTER)
             stub.machine.later(5, lambda: stub.machine.reset("ForceOff"))
             with pytest.raises(NotSettled, match="is Off without a command"):
                 await stub.client().set_power(PowerAction.ON)
 
-    run(test())
+    run(scene())

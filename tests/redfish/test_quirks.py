@@ -115,13 +115,13 @@ CASES: list[tuple[str, Options, Use]] = [
 
 @pytest.mark.parametrize(("name", "options", "use"), CASES)
 def test_a_bmc_with_the_quirk_is_used_and_the_quirk_reported(name: str, options: Options, use: Use) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(options) as stub:
             bmc = stub.client()
             await use(stub, bmc)
             assert list(bmc.quirks) == [name]
 
-    run(test())
+    run(scene())
 
 
 def test_every_quirk_of_the_table_has_a_case_and_a_source() -> None:
@@ -151,40 +151,40 @@ def test_only_a_settings_object_that_holds_the_override_is_written(body: str, ho
 def test_the_boot_override_of_samples_is_read_where_it_is_held(
     settings: str, body: str, path: str, target: str
 ) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         system = sample("systems/system") | sample(f"systems/{settings}")
         found = resources() | {SYSTEM: system, path: sample(f"systems/{body}")}
         assert (await client(SampleTransport(found)).read_boot()).target == target
 
-    run(test())
+    run(scene())
 
 
 def test_a_system_without_managed_by_has_the_manager_of_its_links() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         found = resources() | {SYSTEM: sample("systems/system_managedby_missing_manager_present")}
         described = await client(SampleTransport(found)).describe()
         assert described.manager is not None
         assert described.manager.id == "BMC"
         assert described.quirks == ("managed_by_missing",)
 
-    run(test())
+    run(scene())
 
 
 def test_media_of_a_manager_of_several_systems_are_not_used() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         manager = sample("systems/manager")
         manager["Links"]["ManagerForServers"].append({"@odata.id": "/redfish/v1/Systems/2"})
         with pytest.raises(NotSupported, match="several systems"):
             await client(SampleTransport(resources() | {BMC: manager})).read_medium()
 
-    run(test())
+    run(scene())
 
 
 def test_a_parameter_that_is_still_missing_is_an_error_and_not_a_loop() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served(refusing("transfer_proto_required_error", "Never")) as stub:
             with pytest.raises(ValueNotAllowed, match="ActionParameterMissing"):
                 await stub.client(deadlines=Deadlines(read_seconds=5)).insert_medium(IMAGE)
             assert stub.machine.effects == []
 
-    run(test())
+    run(scene())

@@ -26,7 +26,7 @@ def test_the_protocol_validator_finds_no_failure_in_the_stub(tmp_path: Path) -> 
     pem = tmp_path / "certificate.pem"
     pem.write_bytes(certificate(1)[0])
 
-    async def test() -> str:
+    async def scene() -> str:
         async with serving(StubService(StubMachine(SystemClock())), server_context(1), 0) as port:
             arguments = ["--user", "berth", "--password", "first-secret", "--rhost", f"https://127.0.0.1:{port}"]
             arguments += [
@@ -56,7 +56,7 @@ def test_the_protocol_validator_finds_no_failure_in_the_stub(tmp_path: Path) -> 
                     await child.wait()
             return output.decode()
 
-    output = run(test(), 150)
+    output = run(scene(), 150)
     (report,) = (tmp_path / "report").glob("*.tsv")
     rows = [m for line in report.read_text().splitlines() if (m := re.search(r"\t(PASS|FAIL|WARN)\t(.*)", line))]
     counts = collections.Counter(row[1] for row in rows)

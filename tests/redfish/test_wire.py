@@ -39,15 +39,15 @@ def test_the_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NETRC"):
         monkeypatch.setenv(name, "/nonexistent")
 
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             assert (await stub.client().power_state()).state is PowerState.OFF
 
-    run(test())
+    run(scene())
 
 
 def test_a_fingerprint_is_read_without_credentials_and_any_other_is_refused() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             assert await read_certificate(stub.access.url) == certificate(1)[2]
             assert stub.service.requests == []
@@ -59,11 +59,11 @@ def test_a_fingerprint_is_read_without_credentials_and_any_other_is_refused() ->
             spelled = replace(stub.access, certificate_sha256=colons)
             assert (await RedfishBmc(spelled, clock=stub.clock).power_state()).state is PowerState.OFF
 
-    run(test())
+    run(scene())
 
 
 def test_a_bmc_that_is_not_there_is_unreachable() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             access = stub.access
         with pytest.raises(Unreachable):
@@ -71,7 +71,7 @@ def test_a_bmc_that_is_not_there_is_unreachable() -> None:
         with pytest.raises(Unreachable):
             await read_certificate(access.url)
 
-    run(test())
+    run(scene())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_url_of_another_form_is_refused(url: str) -> None:
     ],
 )
 def test_redirects_stay_at_the_origin(location: str, ok: bool) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add("GET .*/Systems$", Fault.REDIRECT, body=location.encode())
             bmc = stub.client()
@@ -104,32 +104,32 @@ def test_redirects_stay_at_the_origin(location: str, ok: bool) -> None:
                 with pytest.raises(BmcProblem):
                     await bmc.power_state()
 
-    run(test())
+    run(scene())
 
 
 def test_a_redirect_to_itself_ends() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add("GET .*/Systems$", Fault.REDIRECT, times=99, body=b"/redfish/v1/Systems")
             with pytest.raises(AnswerUnreadable, match="more than 3"):
                 await stub.client().power_state()
 
-    run(test())
+    run(scene())
 
 
 def test_a_link_to_another_origin_is_not_followed() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             body = b'{"Members": [{"@odata.id": "https://other.example/redfish/v1/Systems/1"}]}'
             stub.service.script.add("GET .*/Systems$", Fault.BODY, body=body)
             with pytest.raises(AnswerUnreadable, match="another origin"):
                 await stub.client().power_state()
 
-    run(test())
+    run(scene())
 
 
 def test_a_collection_without_an_end_is_bounded() -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             entries = "/redfish/v1/Systems/1/LogServices/SEL/Entries"
             page = {
@@ -140,7 +140,7 @@ def test_a_collection_without_an_end_is_bounded() -> None:
             log = await stub.client().read_log(1000)
             assert (len(log.entries), log.truncated) == (200, True)
 
-    run(test())
+    run(scene())
 
 
 KEYS = st.sampled_from(["@odata.id", "Members", "Actions", "target", "Boot", "Links", "ManagedBy"])
@@ -210,7 +210,7 @@ class OddService(StubService):
     path=st.sampled_from(["", "", "/Systems/1", "/Systems", "/BMC", "/CD1", "/1"]),
 )
 def test_json_of_any_shape_ends_in_a_named_error(odd: str, value: Any, path: str) -> None:
-    async def test() -> list[BmcProblem]:
+    async def scene() -> list[BmcProblem]:
         clock = VirtualClock()
         service = OddService(StubMachine(clock, Options()))
         service.odd_property, service.odd_value, service.odd_path = odd, value, path
@@ -235,27 +235,27 @@ def test_json_of_any_shape_ends_in_a_named_error(odd: str, value: Any, path: str
                 raised.append(problem)
         return raised
 
-    assert all(type(problem) in PROBLEMS for problem in run(test()))
+    assert all(type(problem) in PROBLEMS for problem in run(scene()))
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100000, b"9" * 5000, b'{"Members": 7}']
 )
 def test_a_body_that_is_no_object_is_a_named_error(body: bytes) -> None:
-    async def test() -> None:
+    async def scene() -> None:
         async with served() as stub:
             stub.service.script.add("GET .*/Systems$", Fault.BODY, body=body)
             with pytest.raises(AnswerUnreadable):
                 await stub.client().power_state()
 
-    run(test())
+    run(scene())
 
 
 def test_no_secret_is_in_an_error_a_repr_or_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """The BMC repeats what it was sent in its error messages."""
     caplog.set_level(logging.DEBUG)
 
-    async def test() -> list[str]:
+    async def scene() -> list[str]:
         image = "https://deploy/url-secret/medium.iso"
         echo = {"error": {"@Message.ExtendedInfo": [{"MessageId": f"Base.1.0 {image}", "Message": " ".join(SECRETS)}]}}
         texts = []
@@ -273,7 +273,7 @@ def test_no_secret_is_in_an_error_a_repr_or_a_log_line(caplog: pytest.LogCapture
             texts += list(stub.machine.sessions)
         return texts
 
-    *texts, token = run(test())
+    *texts, token = run(scene())
     assert len(texts) >= 5
     lines = [*texts, *(record.getMessage() for record in caplog.records)]
     assert [line for line in lines for secret in (*SECRETS, token) if secret in line] == []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _WORK = "node_agent/deploy_system/work"
-_WIPES = "tests/deploy_system/work/test_wipes.py"
-_DEPLOYS = "tests/deploy_system/work/test_deploys.py"
-_SEEN = "tests/deploy_system/work/test_inspection.py"
+_TESTS = "tests/deploy_system/work"
+_WIPES = f"{_TESTS}/test_wipes.py"
+_DEPLOYS = f"{_TESTS}/test_deploys.py"
+_SEEN = f"{_TESTS}/test_inspection.py"
 _SERVER = "tests/media/test_server.py"
 _MEDIA = "tests/media/test_media.py"
 
