@@ -236,6 +236,15 @@ def read_signing_request(csr_pem: str) -> PublicKey:
     )
 
 
+def proven_key(csr_pem: str, key_sha256: bytes) -> PublicKey | None:
+    """The key of a recorded signing request, if the request proves to hold the key with this digest; else None."""
+    try:
+        key = read_signing_request(csr_pem)
+    except Invalid:
+        return None
+    return key if key_digest(key) == key_sha256 else None
+
+
 def key_digest(key: PublicKey) -> bytes:
     """The SHA-256 of the key's SubjectPublicKeyInfo (RFC 5280 §4.1), 32 bytes."""
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()

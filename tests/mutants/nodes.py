@@ -66,8 +66,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "the issuer signs a key that was not recorded",
         "nodes",
-        "orchestrator/nodes/commands/issuance.py",
-        "return key if key_digest(key) == found.key_sha256 else None",
+        "orchestrator/nodes/certificates.py",
+        "return key if key_digest(key) == key_sha256 else None",
         "return key",
         (f"{_ISSUER}::test_the_issuer_signs_nothing_that_the_identity_does_not_allow",),
     ),

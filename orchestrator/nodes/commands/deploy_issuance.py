@@ -10,14 +10,14 @@ import structlog
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
-from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.certificates import NodeAuthority, proven_key
 from orchestrator.nodes.deploy_systems import store
 from orchestrator.nodes.deploy_systems.store import DeployRequest
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store.attestation import is_proven, note_attested, read_tpm
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.nodes.store.pools import share_policy
-from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.problems import OperationInProgress
 from orchestrator.tenants.principals import Actor, ActorKind
 
 BATCH_MAX: Final = 100
@@ -62,7 +62,7 @@ async def issue_deploy_certificate(database: Database, authority: NodeAuthority,
 
 
 async def _decide(tx: Transaction, authority: NodeAuthority, state: NodeState, found: DeployRequest) -> None:
-    key = _proven_key(found)
+    key = proven_key(found.csr_pem, found.key_sha256)
     refusal = await _refusal(tx, state, found)
     if key is None or refusal is not None:
         why = refusal or OTHER_KEY
@@ -85,15 +85,6 @@ async def _refusal(tx: Transaction, state: NodeState, found: DeployRequest) -> s
     if (found.tpm_required and found.evidence is None) or not is_proven(tpm, found.evidence, found.key_sha256):
         return NOT_ATTESTED
     return None
-
-
-def _proven_key(found: DeployRequest) -> PublicKey | None:
-    """The key of the signing request, if it proves to hold the recorded one."""
-    try:
-        key = read_signing_request(found.csr_pem)
-    except Invalid:
-        return None
-    return key if key_digest(key) == found.key_sha256 else None
 
 
 async def _record(tx: Transaction, found: DeployRequest, action: str, detail: dict[str, object]) -> None:

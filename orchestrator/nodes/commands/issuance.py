@@ -10,14 +10,14 @@ import structlog
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
-from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, proven_key
 from orchestrator.nodes.store import certificate_requests
 from orchestrator.nodes.store.attestation import is_proven, note_attested
 from orchestrator.nodes.store.certificate_requests import RequestToSign
 from orchestrator.nodes.store.certificates import record_certificate
 from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.nodes.store.pools import share_policy
-from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.problems import OperationInProgress
 from orchestrator.tenants.principals import Actor, ActorKind
 
 BATCH_MAX: Final = 100
@@ -53,7 +53,7 @@ async def issue_certificate(database: Database, authority: NodeAuthority, reques
         found = await certificate_requests.read_request_to_sign(tx, request)
         if found is None:
             return False
-        key = _proven_key(found)
+        key = proven_key(found.csr_pem, found.key_sha256)
         refusal = _refusal(found)
         if key is not None and refusal is None:
             await _sign(tx, authority, found, key)
@@ -63,15 +63,6 @@ async def issue_certificate(database: Database, authority: NodeAuthority, reques
         reach(CrashPoint.ISSUE_CERTIFICATE_BEFORE_COMMIT)
     reach(CrashPoint.ISSUE_CERTIFICATE_AFTER_COMMIT)
     return True
-
-
-def _proven_key(found: RequestToSign) -> PublicKey | None:
-    """The key of the signing request, if it proves to hold the recorded one."""
-    try:
-        key = read_signing_request(found.csr_pem)
-    except Invalid:
-        return None
-    return key if key_digest(key) == found.key_sha256 else None
 
 
 def _refusal(found: RequestToSign) -> str | None:

@@ -8,11 +8,11 @@ import structlog
 
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
-from orchestrator.nodes.certificates import NodeAuthority, PublicKey, key_digest, read_signing_request
+from orchestrator.nodes.certificates import NodeAuthority, PublicKey, proven_key
 from orchestrator.nodes.store import certificate_requests
 from orchestrator.nodes.store.certificates import record_certificate
 from orchestrator.nodes.store.holders import Holder
-from orchestrator.problems import Invalid, OperationInProgress
+from orchestrator.problems import OperationInProgress
 from orchestrator.sites.rules import actor_of
 from orchestrator.sites.store import agents
 from orchestrator.sites.store.agents import AgentRequest
@@ -47,7 +47,7 @@ async def issue_to_agent(database: Database, authority: NodeAuthority, request: 
         found = await agents.read_request_to_sign(tx, request)
         if found is None:
             return False
-        key = _proven_key(found)
+        key = proven_key(found.csr_pem, found.key_sha256)
         refusal = None if found.is_current else NOT_CURRENT
         refusal = refusal or (None if found.extends_chain else NO_LINK) or (OTHER_KEY if key is None else None)
         if key is not None and refusal is None:
@@ -56,14 +56,6 @@ async def issue_to_agent(database: Database, authority: NodeAuthority, request: 
             await certificate_requests.set_refused(tx, request, refusal or OTHER_KEY, Holder.SITE_AGENT)
             await _record(tx, found, "site.refuse_certificate", {"epoch": found.epoch, "refusal": refusal})
     return True
-
-
-def _proven_key(found: AgentRequest) -> PublicKey | None:
-    try:
-        key = read_signing_request(found.csr_pem)
-    except Invalid:
-        return None
-    return key if key_digest(key) == found.key_sha256 else None
 
 
 async def _sign(tx: Transaction, authority: NodeAuthority, found: AgentRequest, key: PublicKey) -> None:
