@@ -307,7 +307,7 @@ class Stage:
     def audited(self, node: uuid.UUID, action: str) -> list[Any]:
         """Details of the node's audit rows of this action."""
         rows = self.fleet.connection.execute(
-            "select detail from audit where subject = %s and action = %s", (f"nodes/{node}", action)
+            "select detail from audit where subject = %s and action = %s order by id", (f"nodes/{node}", action)
         )
         return [row[0] for row in rows.fetchall()]
 
