@@ -240,7 +240,7 @@ def test_a_create_overtakes_a_thousand_of_another_tenant(database_url: str, tmp_
             "select requested_at from allocations where tenant_id = %s", (quiet.tenant_id,)
         ).fetchall()
     assert status == 201, "all GPUs are gone before the thousand are served"
-    # A request counts as in flight before it is in the queue, so a batch or two may begin before it; in order of arrival it is last.
+    # A request counts as in flight before it is queued, so a batch or two may begin before it; in order of arrival it is last.
     assert stamps.index(own[0]) <= len(stamps) // 4, "of the batches that waited for the lock, or soon after"
 
 
