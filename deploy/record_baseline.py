@@ -1,4 +1,4 @@
-"""Records a commit as the version that upgrades start from: its code, as an archive that tests/schema/test_upgrade.py runs.
+"""Records a commit as the version that upgrades start from: its code, as an archive that tests/upgrade/test_upgrade.py runs.
 
 `python deploy/record_baseline.py [COMMIT]` (default HEAD). Run it at every release, and commit the archive.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ARCHIVE = ROOT / "tests" / "schema" / "recorded" / "baseline.tar.xz"
+ARCHIVE = ROOT / "tests" / "upgrade" / "recorded" / "baseline.tar.xz"
 # What an API process and a migration import.
 PATHS = (
     "orchestrator",

@@ -1,19 +1,23 @@
 """Upgrades a database to a revision and to the present SQL functions, or raises one sentence that says why it cannot.
 
-Upgrades run one at a time (a transaction-level advisory lock), in one transaction. Traffic goes on meanwhile: an upgrade that
-waits for a lock, or is in a deadlock with a request, ends itself before the request is ended, and begins again.
+Upgrades run one at a time (a transaction-level advisory lock). An empty database is made in one transaction. After that each
+revision is a transaction, so that its locks are held for a moment and not for the whole upgrade; the functions change with the
+last one. Traffic goes on meanwhile: a revision that waits for a lock, or is in a deadlock with a request, ends itself before
+the request is ended, and begins again. An upgrade that was interrupted goes on at the revision that it had reached.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
+from psycopg import sql
 from psycopg.rows import TupleRow
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
@@ -29,19 +33,31 @@ HERE = Path(__file__).parent
 REVISIONS_BEFORE_BASELINE = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 
-TRIES_SECONDS_MAX = 10.0
+TRIES_SECONDS_MAX = 60.0
+"""How long one revision gives way to traffic before the upgrade ends."""
 PAUSE_SECONDS = 0.2
+LOCK_MS_MAX = 100
+"""How long a revision waits for a lock. Requests for the same table queue behind it, so they wait as long."""
 GAVE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 # A request looks for a deadlock once, a second into its wait. The upgrade looks for one sooner where its role may, and waits
 # for less than that second, so that it is never the request that is ended.
 _GIVE_WAY = """
-select set_config('lock_timeout', '500ms', true),
+select set_config('lock_timeout', :lock_ms, true),
        case when has_parameter_privilege('deadlock_timeout', 'set') then set_config('deadlock_timeout', '10ms', true) end
 """
+
+
 # In the order in which requests use them: in another one, each try would be in a deadlock with some request.
-_LOCK_IN_ORDER = """
-lock table operations, tenants, tenant_quotas, kv_namespaces, nodes, reservations, claims in access exclusive mode
-"""
+ORDER_OF_LOCKS = ("operations", "tenants", "tenant_quotas", "kv_namespaces", "nodes", "reservations", "claims")
+_LAST_WITHOUT_LOCKS = "0047"
+"""Revisions after it name the tables that they lock in `LOCKS`; those up to it take all of `ORDER_OF_LOCKS`."""
+
+
+class _Step(NamedTuple):
+    """The revision after one transaction of an upgrade, and whether it is the target."""
+
+    reached: str
+    is_last: bool
 
 
 class SchemaProblem(Exception):
@@ -121,37 +137,68 @@ def _judge(connection: Connection) -> str | None:
 def upgrade(database_url: str, revision: str = "head") -> str:
     """Bring the database to `revision` and its functions to the present files; return the revision it has then.
 
-    Functions are applied at the newest revision only: they may use what that revision creates.
+    Functions are applied with the newest revision only: they may use what that revision creates. `revision` must not be older
+    than the database's.
     """
     current_revision(database_url)
+    target = head_revision() if revision == "head" else revision
     engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
-    deadline = time.monotonic() + TRIES_SECONDS_MAX
     try:
-        while True:
-            try:
-                return _upgrade_once(engine, revision)
-            except (OperationalError, psycopg.OperationalError) as error:
-                cause = error.orig if isinstance(error, OperationalError) else error
-                if not isinstance(cause, GAVE_WAY) or time.monotonic() > deadline:
-                    raise SchemaProblem(f"the migration did not run: {str(cause).strip().splitlines()[0]}") from error
-            time.sleep(PAUSE_SECONDS)
+        while not (step := _advance(engine, target)).is_last:
+            pass
+        return step.reached
     except FunctionProblem as error:
         raise SchemaProblem(str(error)) from error
     finally:
         engine.dispose()
 
 
-def _upgrade_once(engine: Engine, revision: str) -> str:
+def _advance(engine: Engine, target: str) -> _Step:
+    """One transaction of an upgrade, tried again while it gives way to traffic."""
+    deadline = time.monotonic() + TRIES_SECONDS_MAX
+    while True:
+        try:
+            return _advance_once(engine, target)
+        except (OperationalError, psycopg.OperationalError) as error:
+            cause = error.orig if isinstance(error, OperationalError) else error
+            if not isinstance(cause, GAVE_WAY) or time.monotonic() > deadline:
+                raise SchemaProblem(f"the migration did not run: {str(cause).strip().splitlines()[0]}") from error
+        time.sleep(PAUSE_SECONDS)
+
+
+def _advance_once(engine: Engine, target: str) -> _Step:
     config = _config()
     with engine.begin() as connection:
         connection.execute(text("select pg_advisory_xact_lock(hashtext('berth.migrate'))"))
-        connection.execute(text(_GIVE_WAY))
-        if _judge(connection) not in (None, head_revision()):
-            connection.execute(text(_LOCK_IN_ORDER))
+        connection.execute(text(_GIVE_WAY), {"lock_ms": f"{LOCK_MS_MAX}ms"})
+        current = _judge(connection)
+        revision = _next_revision(current, target)
+        _lock_tables(connection, current, revision)
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
-        reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
-        if reached == head_revision():
+        if revision == head_revision():
             apply_functions(driver_connection(connection))
             apply_privileges(driver_connection(connection))
-        return reached
+        reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
+        return _Step(reached, is_last=revision == target)
+
+
+def _next_revision(current: str | None, target: str) -> str:
+    """The revision after `current` on the way to `target`; `target` for an empty database, which has no traffic."""
+    if current is None or current == target:
+        return target
+    ahead = [script.revision for script in ScriptDirectory.from_config(_config()).iterate_revisions(target, current)]
+    return ahead[-1] if ahead else target
+
+
+def _lock_tables(connection: Connection, current: str | None, revision: str) -> None:
+    """Take the locks of a revision in the order of requests, before it takes any by what it alters."""
+    if current in (None, revision):
+        return
+    script = ScriptDirectory.from_config(_config()).get_revision(revision)
+    earlier = ORDER_OF_LOCKS if revision <= _LAST_WITHOUT_LOCKS else ()
+    tables: tuple[str, ...] = getattr(script.module, "LOCKS", earlier)
+    for table in tables:
+        driver_connection(connection).execute(
+            sql.SQL("lock table {} in access exclusive mode").format(sql.Identifier(table))
+        )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import LiteralString
+
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
 
+from berth.process.schema_window import why_unusable
 from outbox_relay.problems import RelayProblem
 
 # A standby that answers in the middle of a failover refuses writes with 25006, which is no OperationalError.
@@ -46,12 +50,19 @@ def place(database_url: str) -> str:
 
 
 async def probe(address: str) -> str | None:
-    """None if the database answers and has the log; else why not, in a few words."""
+    """None if the database answers and its schema serves this relay; else why not, in a few words."""
     try:
         connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
     except PASSING_ERRORS as error:
         return str(error).strip().splitlines()[-1]
     async with connection:
-        found = await connection.execute("select to_regclass('log_stream') is not null")
-        row = await found.fetchone()
-    return None if row is not None and row[0] else "it has no log, or an older one; run `berth migrate`"
+        found = await _value(connection, "select to_regclass('alembic_version')")
+        revision = None if found is None else await _value(connection, "select max(version_num) from alembic_version")
+        return why_unusable(revision, None) or why_unusable(
+            revision, await _value(connection, "select oldest_process from function_generation")
+        )
+
+
+async def _value(connection: psycopg.AsyncConnection[TupleRow], statement: LiteralString) -> str | None:
+    row = await (await connection.execute(statement)).fetchone()
+    return None if row is None else row[0]

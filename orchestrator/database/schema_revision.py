@@ -1,10 +1,13 @@
-"""The schema's revision, read from the database."""
+"""Whether the database's schema is one that this code works on."""
 
 from __future__ import annotations
 
+from berth.process.schema_window import why_unusable
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database, Reading
 from orchestrator.problems import DatabaseUnavailable
+
+_OLDEST_PROCESS = "select oldest_process from function_generation"
 
 
 async def read_schema_revision(reading: Reading) -> str | None:
@@ -15,15 +18,12 @@ async def read_schema_revision(reading: Reading) -> str | None:
     return revision
 
 
-REVISION_NEEDED = "0047"
-"""The oldest schema that this code works on. A newer one is fine: migrations expand before they contract (TRAPS)."""
-
-
 async def require_schema(database: Database) -> None:
-    """Return if the schema is there and new enough; raise `DatabaseUnavailable` saying what is missing."""
+    """Return if the schema is there, new enough, and serves this code; raise `DatabaseUnavailable` with the next step."""
     async with database.reading() as reading:
         found = await read_schema_revision(reading)
-    _require_new_enough(found)
+        _require(why_unusable(found, None))
+        _require(why_unusable(found, (await reading.execute(_OLDEST_PROCESS)).scalar_one()))
 
 
 async def require_schema_for_anyone(database: Database) -> None:
@@ -31,13 +31,10 @@ async def require_schema_for_anyone(database: Database) -> None:
     async with database.read_call(CallGroup.ANYONE) as call:
         there = await call.value("select to_regclass('alembic_version') is not null", {})
         found = await call.value("select max(version_num) from alembic_version", {}) if there else None
-    _require_new_enough(found)
+        _require(why_unusable(found, None))
+        _require(why_unusable(found, await call.value(_OLDEST_PROCESS, {})))
 
 
-def _require_new_enough(found: str | None) -> None:
-    if found is None:
-        raise DatabaseUnavailable("the database has no schema yet; run `berth migrate`")
-    if found < REVISION_NEEDED:
-        raise DatabaseUnavailable(
-            f"the database's schema is {found} and this Berth needs {REVISION_NEEDED}; run `berth migrate`"
-        )
+def _require(why: str | None) -> None:
+    if why is not None:
+        raise DatabaseUnavailable(why)

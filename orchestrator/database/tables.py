@@ -38,6 +38,12 @@ function_generation = Table(
     METADATA,
     Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
     Column("generation", Integer, CheckConstraint("generation >= 0"), nullable=False),
+    Column(
+        "oldest_process",
+        Text,
+        CheckConstraint("oldest_process ~ '^[0-9]{4}$'", name="oldest_process_is_a_revision"),
+        nullable=False,
+    ),
 )
 
 live_rows = Table(

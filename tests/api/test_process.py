@@ -15,8 +15,8 @@ import psycopg
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
+from berth.process.schema_window import SCHEMA_REVISION
 from migrations.roles import Role
-from orchestrator.database.schema_revision import REVISION_NEEDED
 from tests.api.calling import Caller, fresh, insert_admin_key, new_place, new_tenant, one_gpu, problem, rent
 from tests.api.processes import metric_of, public_process
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
@@ -75,12 +75,27 @@ def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> 
     _, told = process.communicate(timeout=WAIT_SECONDS_MAX)
     assert process.returncode == 1
     assert told.splitlines()[-1].endswith(
-        f"the database's schema is 0001 and this Berth needs {REVISION_NEEDED}; run `berth migrate`"
+        f"the database's schema is 0001 and this Berth needs {SCHEMA_REVISION}; run `berth migrate`"
     )
 
 
+def test_a_schema_that_serves_later_processes_only_is_said_so(database_url: str, tmp_path: Path) -> None:
+    later = "update function_generation set oldest_process = '9999'"
+    with public_process(database_url, tmp_path) as http, psycopg.connect(database_url, autocommit=True) as connection:
+        assert http.get("/ok").status_code == 200
+        connection.execute(later)
+        document = problem(http.get("/ok"), 503, "database_unavailable")
+        assert document["detail"].endswith(
+            f"serves processes of 9999 and later, and this Berth is of {SCHEMA_REVISION}; upgrade this process"
+        )
+    process = listening(database_url, 0.2)
+    _, log = process.communicate(timeout=WAIT_SECONDS_MAX)
+    assert process.returncode == 1
+    assert log.splitlines()[-1].endswith("upgrade this process")
+
+
 def test_the_code_needs_the_newest_revision_that_there_is() -> None:
-    assert migrations.head_revision() == REVISION_NEEDED
+    assert migrations.head_revision() == SCHEMA_REVISION
 
 
 def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen[str]:

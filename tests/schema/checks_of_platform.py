@@ -168,6 +168,9 @@ CHECKS = {
     "enrolment_tokens_token_hash_check": digest("enrolment_tokens", "token_hash"),
     "function_generation_generation_check": least("function_generation", "generation", 0),
     "function_generation_one_check": only_row("function_generation"),
+    "oldest_process_is_a_revision": Check(
+        "function_generation", ({"oldest_process": "47"}, {"oldest_process": "head"}), ({"oldest_process": "0047"},)
+    ),
     "deprecation_is_whole": Check(
         "sql_functions", ({"deprecated_at": NOW}, {"deprecated_in": 2}), ({"deprecated_at": NOW, "deprecated_in": 2},)
     ),

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 import migrations
 from berth.local.servers import LocalPostgres
+from migrations import upgrading
 from migrations.upgrading import REVISIONS_BEFORE_BASELINE
+from tests.support.waiting import wait_for
 
 SCHEMA = Path(migrations.__file__).parent / "schema"
 
@@ -147,3 +150,38 @@ def test_first_boots_are_added_without_reading_the_allocations_there_are(empty_u
     migrations.upgrade(empty_url, "0043")
     with psycopg.connect(empty_url) as connection:
         assert connection.execute(read).fetchone() == before
+
+
+def test_an_interrupted_upgrade_goes_on_at_the_revision_that_it_reached(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrations.upgrade(empty_url, "0044")
+    monkeypatch.setattr(upgrading, "TRIES_SECONDS_MAX", 0.0)
+    with psycopg.connect(empty_url) as reading:
+        reading.execute("select from node_tasks")  # 0047 adds a column to it, 0046 does not use it
+        with pytest.raises(migrations.SchemaProblem, match="lock timeout"):
+            migrations.upgrade(empty_url)
+        assert migrations.current_revision(empty_url) == "0046"
+    assert migrations.upgrade(empty_url) == migrations.head_revision()
+
+
+def test_a_waiting_revision_gives_way_to_requests_and_keeps_no_lock_of_the_one_before(empty_url: str) -> None:
+    migrations.upgrade(empty_url, "0044")
+    with psycopg.connect(empty_url) as reading, psycopg.connect(empty_url, autocommit=True) as request:
+        reading.execute("select from node_tasks")
+        upgrading_now = threading.Thread(target=migrations.upgrade, args=(empty_url,))
+        upgrading_now.start()
+        try:
+            for _ in range(20):
+                wait_for(lambda: _waits_for_lock(request), "the upgrade waits for a lock")
+                # Behind a lock that is waited for without a bound these would never return.
+                request.execute("select from node_tasks")
+                request.execute("update nodes set name = name where false")
+        finally:
+            reading.rollback()
+            upgrading_now.join()
+    assert migrations.current_revision(empty_url) == migrations.head_revision()
+
+
+def _waits_for_lock(connection: psycopg.Connection[TupleRow]) -> bool:
+    return connection.execute("select from pg_locks where not granted and locktype = 'relation'").fetchone() is not None

@@ -70,7 +70,7 @@ FIRST: dict[str, Row] = {
         "sku": "h100.slice", "gpus": 1, "price_version": 1, "price_micro_per_gpu_second": 1, "starts_at": NOW, "ends_at": LATER,
         "gpu_microseconds": 1, "version": 1,
     },
-    "function_generation": {"one": True, "generation": 1},
+    "function_generation": {"one": True, "generation": 1, "oldest_process": "0048"},
     "live_rows": {"kind": "test", "stripe": 0, "number": 0},
     "tenant_rows": {"tenant_id": TENANT, "kind": "test", "stripe": 0, "number": 0},
     "log": {
