@@ -1,6 +1,6 @@
-"""Records a commit as the version that upgrades start from: its code, as an archive that tests/upgrade/test_upgrade.py runs.
+"""Records a commit as the release that upgrades start from: what it installs, as an archive that tests/upgrade runs.
 
-`python deploy/record_baseline.py [COMMIT]` (default HEAD). Run it at every release, and commit the archive.
+`python deploy/release/record_release.py [COMMIT]` (default HEAD). Run it at every release, and commit the archive.
 """
 
 from __future__ import annotations
@@ -10,17 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-ARCHIVE = ROOT / "tests" / "upgrade" / "recorded" / "baseline.tar.xz"
-# What an API process and a migration import.
+ROOT = Path(__file__).parents[2]
+ARCHIVE = ROOT / "tests" / "upgrade" / "recorded" / "release.tar.xz"
 PATHS = (
-    "orchestrator",
-    "migrations",
-    "berth/__init__.py",
-    "berth/process",
-    "node_agent/__init__.py",
-    "node_agent/protocol.py",
-)
+    "pyproject.toml", "requirements.lock", "berth", "migrations", "node_agent", "orchestrator", "outbox_relay", "worker",
+)  # fmt: skip
 
 
 def record(commit: str) -> None:
