@@ -27,15 +27,16 @@ MODES = {
 class Injurer:
     """Carries a schedule out. An injury that cannot be done is noted with its reason and the rest goes on."""
 
-    def __init__(self, stage: Stage, history: History) -> None:
+    def __init__(self, stage: Stage, history: History, faults: Sequence[Fault]) -> None:
         self._stage = stage
         self._history = history
+        self._faults = faults
         self._stopping = threading.Event()
 
-    def run(self, faults: Sequence[Fault]) -> None:
+    def run(self) -> None:
         """Return when every fault is over, or soon after `stop`."""
         with ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="fault") as pool:
-            for fault in sorted(faults, key=lambda fault: fault.at):
+            for fault in sorted(self._faults, key=lambda fault: fault.at):
                 if self._wait_until(fault.at):
                     break
                 pool.submit(self._hurt, fault)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import psycopg
 from temporalio.service import RPCError
@@ -38,23 +39,55 @@ NODE_LOOK_SECONDS = 0.5
 WORKER_SECONDS_MAX = 40.0
 
 
+class Disturbance(Protocol):
+    """What is done to the stage while the load goes on."""
+
+    def run(self) -> None:
+        """Return when all of it was done, or soon after `stop`."""
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+
+
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
     """Play a campaign and judge it. Raises what keeps the stage from starting."""
+    return run_on(options, Stage(options.directory, options.agents, options.plant), _faults_of(options))
+
+
+def run_on(
+    options: CampaignOptions, unstarted: Stage, disturb: Callable[[Stage, History], Disturbance]
+) -> tuple[Report, History]:
+    """The same on a given stage with another disturbance than the schedule of the options."""
     began = time.monotonic()
-    with Stage(options.directory, options.agents, options.plant) as stage:
+    with unstarted as stage:
         history = History(options.seed)
         timings = {"start": time.monotonic() - began}
-        return asyncio.run(_play(options, stage, history, timings)), history
+        return asyncio.run(_play(options, stage, history, timings, disturb)), history
 
 
-async def _play(options: CampaignOptions, stage: Stage, history: History, timings: dict[str, float]) -> Report:
-    watch = NodeWatch(stage.agent_directories)
+def _faults_of(options: CampaignOptions) -> Callable[[Stage, History], Disturbance]:
+    def disturb(stage: Stage, history: History) -> Disturbance:
+        targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
+        faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
+        return Injurer(stage, history, faults)
+
+    return disturb
+
+
+async def _play(
+    options: CampaignOptions,
+    stage: Stage,
+    history: History,
+    timings: dict[str, float],
+    disturb: Callable[[Stage, History], Disturbance],
+) -> Report:
+    watch = NodeWatch(stage.agent_directories, stage.agent_logs)
     violations: list[Violation] = []
     async with open_cast(stage, options, history) as cast:
         history.began = time.monotonic()
         subscriber = Subscriber(stage.endpoints.nats_url, history)
         async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch)):
-            await _storm(options, stage, history, cast.clients)
+            await _storm(options, stage, history, cast.clients, disturb(stage, history))
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
@@ -76,12 +109,11 @@ async def _play(options: CampaignOptions, stage: Stage, history: History, timing
     return report
 
 
-async def _storm(options: CampaignOptions, stage: Stage, history: History, clients: Sequence[AnyClient]) -> None:
+async def _storm(
+    options: CampaignOptions, stage: Stage, history: History, clients: Sequence[AnyClient], disturbance: Disturbance
+) -> None:
     """Load and faults at once; then everything is healed while the load runs out."""
-    targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
-    faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
-    injurer = Injurer(stage, history)
-    hurting = threading.Thread(target=injurer.run, args=(faults,), name="faults")
+    hurting = threading.Thread(target=disturbance.run, name="faults")
     stopping = asyncio.Event()
     hurting.start()
     running = [asyncio.create_task(client.run(stopping)) for client in clients]
@@ -95,7 +127,7 @@ async def _storm(options: CampaignOptions, stage: Stage, history: History, clien
             client.give_up_at(time.monotonic() + 60)
         await asyncio.gather(*running)
     finally:
-        injurer.stop()
+        disturbance.stop()
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)

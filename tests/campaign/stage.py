@@ -85,11 +85,11 @@ class Stage(Stack):
             with psycopg.connect(endpoints.database_url) as connection:
                 connection.execute(PLANTED_SQL[self.plant].encode())
         port = self._ports.of
-        second = replace(endpoints, public_port=port("api-2"))
+        second = replace(endpoints, public_port=port("api-2"), console_port=port("consoles-2"))
         self.api_urls = [endpoints.api_url, second.api_url]
         plans = [
             orchestrator_plan("public", endpoints, authority, port("api-metrics")),
-            _second(orchestrator_plan("public", second, authority, port("api-2-metrics")), second.public_port),
+            _second(orchestrator_plan("public", second, authority, port("api-2-metrics"))),
             orchestrator_plan("node", endpoints, authority, port("node-api-metrics")),
             relay_plan(endpoints, port("relay-metrics")),
             _second(relay_plan(endpoints, port("relay-2-metrics"))),
@@ -160,6 +160,12 @@ class Stage(Stack):
         names = [child.name.removeprefix("agent ") for child in self._children if child.plan.module == "node_agent"]
         return {name: self.state.agent(name) for name in names}
 
+    @property
+    def agent_logs(self) -> dict[str, Path]:
+        """Logs of all agents, by the node's name."""
+        agents = (child for child in self._children if child.plan.module == "node_agent")
+        return {child.name.removeprefix("agent "): child.log for child in agents}
+
     def _child(self, name: str) -> ChildProcess | None:
         return next((child for child in self._children if child.name == name), None)
 
@@ -229,6 +235,5 @@ class Stage(Stack):
             child.wait_ready()
 
 
-def _second(plan: ProcessPlan, port: int | None = None) -> ProcessPlan:
-    name = f"{plan.name}-2"
-    return replace(plan, name=name, ports=plan.ports if port is None else {name: port})
+def _second(plan: ProcessPlan) -> ProcessPlan:
+    return replace(plan, name=f"{plan.name}-2", ports={f"{name}-2": port for name, port in plan.ports.items()})

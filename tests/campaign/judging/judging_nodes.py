@@ -1,4 +1,7 @@
-"""What the nodes themselves say: their journals and their disks, read while the campaign runs and at its end."""
+"""What the nodes themselves say: journals, logs and disks, read while the campaign runs and at its end.
+
+A journal keeps no body of a task that was reported, only that it began and how it ended; the agent's log says which it was.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,18 @@ from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_events import REQUESTED, WAITING
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A task as the agent's log names it at its end."""
+
+    type: str
+    allocation_id: UUID
+    fence: int
+
+
 @dataclass
 class NodeStory:
-    """The records of one node's journal so far; compaction rewrites a journal, so it is read often."""
+    """The records of one node's journal and log so far; compaction rewrites a journal, so it is read often."""
 
     bodies: dict[UUID, TaskBody] = field(default_factory=dict)
     started: set[UUID] = field(default_factory=set)
@@ -29,17 +41,37 @@ class NodeStory:
     """Tasks that were taken although a newer fence had been seen for one of their units."""
     unrecorded: set[str] = field(default_factory=set)
     """Things found on the disk that the journal had not begun."""
+    ended: dict[UUID, Ended] = field(default_factory=dict)
+    _log_read_bytes: int = 0
 
-    def look(self, directory: Path) -> None:
-        """Read disk and journal once more; the disk first: what is on it must already be in the journal."""
+    def look(self, directory: Path, log: Path | None = None) -> None:
+        """Read disk, journal and log once more; the disk first: what is on it must already be in the journal."""
         found = _guests(directory)
         journal = directory / "journal"
         if journal.exists():
             self.read(read_journal(journal))
-        begun = {(body.allocation_id, body.fence) for task, body in self.bodies.items() if task in self.started}
+        if log is not None and log.exists():
+            self._read_log(log)
+        begun = {(task.allocation_id, task.fence) for task_id, task in self.tasks().items() if task_id in self.started}
         for allocation_id, fence in found:
             if (allocation_id, fence) not in begun:
                 self.unrecorded.add(f"{allocation_id} (fence {fence})")
+
+    def tasks(self) -> Mapping[UUID, TaskBody | Ended]:
+        """Every task that is known from the journal or the log."""
+        return {**self.ended, **self.bodies}
+
+    def _read_log(self, log: Path) -> None:
+        with log.open("rb") as file:
+            file.seek(self._log_read_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # being written just now
+                self._log_read_bytes += len(line)
+                if b'"task_ended"' in line and b'"allocation_id":"None"' not in line:
+                    entry = json.loads(line)
+                    task = Ended(entry["type"], UUID(entry["allocation_id"]), int(entry["fence"]))
+                    self.ended[UUID(entry["task_id"])] = task
 
     def read(self, records: list[AnyRecord]) -> None:
         """Take the records of a whole journal into account; most of them are known already."""
@@ -76,14 +108,15 @@ class NodeStory:
 class NodeWatch:
     """The stories of all nodes."""
 
-    def __init__(self, directories: Mapping[str, Path]) -> None:
+    def __init__(self, directories: Mapping[str, Path], logs: Mapping[str, Path] | None = None) -> None:
         self._directories = directories
+        self._logs = logs or {}
         self.stories: dict[str, NodeStory] = {name: NodeStory() for name in directories}
 
     def look(self) -> None:
         """Read every node once more."""
         for name, directory in self._directories.items():
-            self.stories[name].look(directory)
+            self.stories[name].look(directory, self._logs.get(name))
 
     def judge(self, history: History) -> list[Violation]:
         """Every check on the nodes, at the end, when nothing is allocated any more."""
@@ -117,12 +150,11 @@ class NodeWatch:
         made: set[UUID | None] = set()
         removed: set[UUID | None] = set()
         for story in self.stories.values():
-            for task_id in story.completed & story.bodies.keys():
-                body = story.bodies[task_id]
-                if body.type in PROVISIONS:
-                    made.add(body.allocation_id)
-                elif body.type in RELEASES:
-                    removed.add(body.allocation_id)
+            for task_id, task in story.tasks().items():
+                if task_id in story.completed and task.type in PROVISIONS:
+                    made.add(task.allocation_id)
+                elif task_id in story.completed and task.type in RELEASES:
+                    removed.add(task.allocation_id)
         for allocation_id, sights in history.by_allocation().items():
             if allocation_id not in made and any(sight.state == "active" for sight in sights):
                 yield Violation("made by a node", f"{allocation_id} was reported active and no node made it")

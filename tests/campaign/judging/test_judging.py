@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,6 +226,27 @@ def test_each_check_of_journals_finds_what_it_is_for() -> None:
     history = well()
     played = [*records(task(TaskType.VM_PROVISION, 1)), *records(task(TaskType.VM_RELEASE, 3))]
     assert judged(played, history) == {"made by a node", "removed by a node"}, "no node did the second one"
+
+
+def test_the_log_names_what_the_journal_has_dropped(tmp_path: Path) -> None:
+    """A task that was reported has no body in the journal any more."""
+    log, body = tmp_path / "agent.log", task(TaskType.VM_PROVISION, 1)
+    record = tmp_path / "node" / "sandbox" / "allocations" / "a" / "record.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"allocation_id": str(body.allocation_id), "fence": 1}))
+    line = {"task_id": str(body.task_id), "type": body.type, "allocation_id": str(body.allocation_id), "fence": 1,
+            "event": "task_ended"}  # fmt: skip
+    log.write_text(
+        json.dumps(line, separators=(",", ":")) + '\n{"event":"task_ended","allocation_id":"None"}\n{"event":"task_en'
+    )
+    story = NodeStory()
+    story.read(records(body)[1:])
+    story.look(tmp_path / "node", log)
+    assert story.unrecorded == set()
+    assert [ended.allocation_id for ended in story.ended.values()] == [body.allocation_id]
+    story.started.clear()
+    story.look(tmp_path / "node", log)
+    assert story.unrecorded == {f"{body.allocation_id} (fence 1)"}, "the journal had not begun it"
 
 
 def test_what_is_left_on_a_node_is_found(tmp_path: Any) -> None:
