@@ -20,7 +20,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign mutants mutants-full clean
+.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign upgrade-test mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -140,6 +140,10 @@ bench-full: $(STAMP)  ## as bench, and the benchmarks that take minutes to seed
 
 campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/explanation/campaign.md)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)
+
+upgrade-test: MINUTES = 1
+upgrade-test: $(STAMP)  ## MINUTES=1 SEED=7: a rolling upgrade from the last release under load, back and forward (6 minutes)
+	$(BIN)/python -m tests.upgrade --minutes $(MINUTES) --seed $(SEED)
 
 mutants: $(STAMP)  ## plant 8 mutants of each noun, each of which a test must catch (under 60 minutes; docs/explanation/mutants.md)
 	$(BIN)/python -m tests.mutants --selected

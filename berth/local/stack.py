@@ -119,7 +119,7 @@ class Stack:
         self.endpoints = self._start_servers()
         self.authority = ensure_authority(self.state.secrets, self.options.trust_domain)
         with self._part("migrations", "the newest schema"):
-            migrations.upgrade(self.endpoints.database_url)
+            self._migrate(self.endpoints.database_url)
         self.admin_key = self._admin_key()
         self._write_endpoints()
         self._start_children(self._control_plane(self.endpoints, self.authority))
@@ -175,6 +175,9 @@ class Stack:
             console_port=self._ports.of("consoles"),
             trust_domain=options.trust_domain,
         )
+
+    def _migrate(self, database_url: str) -> None:
+        migrations.upgrade(database_url)
 
     def _start_cluster(self) -> LocalCluster:
         """Three members at once: each needs another one to start."""

@@ -38,12 +38,9 @@ def public_process(
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
-    authority = ensure_authority(directory, "berth.local")
-    plan = orchestrator_plan("public", endpoints, authority, metrics_port)
+    plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), metrics_port)
     process = ChildProcess(plan, directory / "api.log")
-    # Recorded code, which signs by itself, is named by PYTHONPATH.
-    key = {"BERTH_NODE_CA_KEY_FILE": str(authority.ca_key)} if settings and "PYTHONPATH" in settings else {}
-    process.spawn({**AS_IN_PRODUCTION, **key, **(settings or {})})
+    process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
     try:
         process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:

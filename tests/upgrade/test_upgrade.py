@@ -1,16 +1,10 @@
-"""An upgrade from the recorded commit: processes of that commit serve before, while and after the present code upgrades.
-
-`deploy/record_baseline.py` records a commit. Its code made the database and runs as a separate process here.
-"""
+"""An upgrade from the last release: a process of it serves before, while and after the present code upgrades the schema."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shutil
-import subprocess
-import sys
-import tarfile
 import threading
 import uuid
 from collections import Counter
@@ -32,33 +26,25 @@ from tests.api.calling import Caller, Place, fresh, insert_admin_key, new_place,
 from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
 from tests.support.waiting import wait_for
+from tests.upgrade.release import migrate_as_release, unpack_release
 
-ARCHIVE = Path(__file__).parent / "recorded" / "baseline.tar.xz"
 ROUNDS = 5
 """How often each kind of request succeeds in each phase."""
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Mapping[str, str]:
-    """The environment of a Python that imports the code of the recorded commit."""
-    code = tmp_path / "recorded"
-    with tarfile.open(ARCHIVE) as archive:
-        assert archive.pax_headers["comment"], "git notes the commit"
-        archive.extractall(code, filter="data")
-    # Without PYTHONSAFEPATH the working directory, which has the present code, comes first.
-    return {"PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+def release(tmp_path: Path) -> Mapping[str, str]:
+    """The environment of a Python that imports the code of the release."""
+    return unpack_release(tmp_path / "release")
 
 
 @pytest.fixture
-def recorded_url(postgres_server: LocalPostgres, recorded: Mapping[str, str]) -> Iterator[str]:
-    """A database that the recorded commit migrated."""
+def release_url(postgres_server: LocalPostgres, release: Mapping[str, str]) -> Iterator[str]:
+    """A database that the release migrated."""
     name = f"t_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
-    migrate = "import sys, migrations; migrations.upgrade(sys.argv[1]); print(migrations.__file__)"
-    command = [sys.executable, "-c", migrate, postgres_server.url(name)]
-    ran = subprocess.run(command, env={**os.environ, **recorded}, capture_output=True, text=True, check=True)
-    assert ran.stdout.startswith(recorded["PYTHONPATH"])
+    migrate_as_release(release, postgres_server.url(name))
     yield postgres_server.url(name)
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)".encode())
@@ -148,46 +134,35 @@ def replace_every_function(url: str, folder: Path) -> None:
         assert len(apply_functions(connection, folder)) >= len(list(folder.glob("*/*.sql")))
 
 
-def keep_deprecated(folder: Path, recorded: Path) -> None:
-    """Add the functions that only the recorded version calls: a further generation would drop them, and while one follows
+def keep_deprecated(folder: Path, release: Path) -> None:
+    """Add the functions that only the release calls: a further generation would drop them, and while one follows
     another here, the processes that call them still run (docs/explanation/sql-functions.md, "When the old function is removed").
     """
     present = {path.stem for path in folder.glob("*/*.sql")}
-    for path in recorded.glob("*/*.sql"):
+    for path in release.glob("*/*.sql"):
         if path.stem not in present:
             shutil.copy(path, folder / path.parent.name / path.name)
 
 
-def settings_of_then(url: str, directory: Path) -> dict[str, str]:
-    """What the recorded version reads besides the settings of today: it knows one role, which owns the schema, and no key set."""
-    return {
-        "BERTH_DATABASE_URL": url,
-        "BERTH_NODE_CA_CERTIFICATE_FILE": str(directory / "node-ca.pem"),
-        "BERTH_TASK_VERIFYING_KEYS_FILE": str(directory / "task-verifying.pem"),
-    }
-
-
 def test_no_request_fails_while_the_database_is_upgraded(
-    recorded_url: str, recorded: Mapping[str, str], tmp_path: Path
+    release_url: str, release: Mapping[str, str], tmp_path: Path
 ) -> None:
-    key = insert_admin_key(recorded_url)
+    key = insert_admin_key(release_url)
     folder = Path(shutil.copytree(FOLDER, tmp_path / "functions"))
-    keep_deprecated(folder, Path(recorded["PYTHONPATH"]) / "migrations" / "functions")
+    keep_deprecated(folder, Path(release["PYTHONPATH"].partition(os.pathsep)[0]) / "migrations" / "functions")
     with (
-        public_process(
-            recorded_url, tmp_path / "old", {**recorded, **settings_of_then(recorded_url, tmp_path / "old")}
-        ) as old_http,
-        psycopg.connect(recorded_url, autocommit=True) as database,
+        public_process(release_url, tmp_path / "old", release) as old_http,
+        psycopg.connect(release_url, autocommit=True) as database,
     ):
         place = new_place(Caller(old_http, key), database)
         with traffic_at(old_http, key, place).running() as old:
             old.wait_for_rounds()
-            assert migrations.upgrade(recorded_url) == migrations.head_revision()
+            assert migrations.upgrade(release_url) == migrations.head_revision()
             for _ in itertools.repeat(None, 3):
                 old.wait_for_rounds()
-                replace_every_function(recorded_url, folder)
+                replace_every_function(release_url, folder)
             with (
-                public_process(recorded_url, tmp_path / "new") as new_http,
+                public_process(release_url, tmp_path / "new") as new_http,
                 traffic_at(new_http, key, place).running() as new,
             ):
                 new.wait_for_rounds()

@@ -1,0 +1,49 @@
+"""The last release, as `deploy/release/record_release.py` recorded it: its code runs beside the present one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ARCHIVE = Path(__file__).parent / "recorded" / "release.tar.xz"
+
+
+LOCK = "requirements.lock"
+
+
+def unpack_release(directory: Path) -> Mapping[str, str]:
+    """The environment of a Python that imports the code of the release, unpacked into `directory`."""
+    with tarfile.open(ARCHIVE) as archive:
+        assert archive.pax_headers["comment"], "git notes the commit"
+        archive.extractall(directory, filter="data")
+    path = os.pathsep.join(map(str, [directory, *_packages(directory / LOCK)]))
+    # Without PYTHONSAFEPATH the working directory, which has the present code, comes first.
+    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def _packages(lock: Path) -> list[Path]:
+    """Where the locked packages of the release are, if they are others than the present ones; installed once."""
+    locked = lock.read_bytes()
+    if locked == (ROOT / LOCK).read_bytes():
+        return []
+    target = ROOT / "build" / "upgrade" / hashlib.sha256(locked).hexdigest()[:16]
+    complete = target / "complete"
+    if not complete.exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+        subprocess.run([*install, "--upgrade", "--target", target, "-r", lock], check=True)
+        complete.touch()
+    return [target]
+
+
+def migrate_as_release(release: Mapping[str, str], database_url: str) -> None:
+    """Bring a database to the schema of the release, by its code."""
+    migrate = "import sys, migrations; migrations.upgrade(sys.argv[1]); print(migrations.__file__)"
+    command = [sys.executable, "-c", migrate, database_url]
+    ran = subprocess.run(command, env={**os.environ, **release}, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(release["PYTHONPATH"].partition(os.pathsep)[0])
