@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import backups, continuity, failovers, tenant_filters
+from tests.mutants.barriers import backups, continuity, failovers, tenant_filters, upgrades
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -100,6 +100,7 @@ MODULES = (
     client,
     continuity,
     failovers,
+    upgrades,
     verbs,
     edge,
     limits,

@@ -167,14 +167,15 @@ def test_an_interrupted_upgrade_goes_on_at_the_revision_that_it_reached(
 
 def test_a_waiting_revision_gives_way_to_requests_and_keeps_no_lock_of_the_one_before(empty_url: str) -> None:
     migrations.upgrade(empty_url, "0044")
-    with psycopg.connect(empty_url) as reading, psycopg.connect(empty_url, autocommit=True) as request:
+    bounded = psycopg.connect(empty_url, autocommit=True, options="-c statement_timeout=10s")
+    with psycopg.connect(empty_url) as reading, bounded as request:
         reading.execute("select from node_tasks")
         upgrading_now = threading.Thread(target=migrations.upgrade, args=(empty_url,))
         upgrading_now.start()
         try:
             for _ in range(20):
                 wait_for(lambda: _waits_for_lock(request), "the upgrade waits for a lock")
-                # Behind a lock that is waited for without a bound these would never return.
+                # Behind a lock that is waited for without a bound these would wait until their timeout.
                 request.execute("select from node_tasks")
                 request.execute("update nodes set name = name where false")
         finally:
