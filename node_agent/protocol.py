@@ -59,13 +59,19 @@ class TaskType(StrEnum):
     METAL_LOOK = "metal.look"
     METAL_ROTATE_CREDENTIALS = "metal.rotate_credentials"
     METAL_RESEAL = "metal.reseal"
+    METAL_POWER_ON = "metal.power_on"
+    METAL_POWER_OFF = "metal.power_off"
+    METAL_POWER_RESET = "metal.power_reset"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
 DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, TaskType.METAL_WIPE})
 """Tasks of a deploy system; a node's agent performs none of them."""
-OF_SITES: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL})
+OF_SITES: Final = frozenset({
+    TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL, TaskType.METAL_POWER_ON,
+    TaskType.METAL_POWER_OFF, TaskType.METAL_POWER_RESET,
+})  # fmt: skip
 """Tasks for agents of sites; a node's agent refuses them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
 

@@ -16,5 +16,8 @@ class CrashPoint(StrEnum):
     ROTATION_BEFORE_STORED = "rotation.before_stored"
     ROTATION_AFTER_STORED = "rotation.after_stored"
     ROTATION_AFTER_CHANGED = "rotation.after_changed"
+    POWER_BEFORE_FORCED = "power.before_forced"
+    POWER_AFTER_OFF = "power.after_off"
+    POWER_AFTER_REACHED = "power.after_reached"
     REPORT_BEFORE_SENT = "bmc_report.before_sent"
     REPORT_AFTER_ANSWER = "bmc_report.after_answer"

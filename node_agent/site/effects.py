@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -13,8 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from berth.process.sealed_passwords import Purpose, SealBroken, new_password, seal_to_all, unseal
 from node_agent.clock import ServerClock
 from node_agent.protocol import TaskBody, TaskType
-from node_agent.redfish.contract import Bmc, BmcAccess, SystemDescription, Working
-from node_agent.redfish.problems import BmcProblem, CredentialsRefused, OutcomeUnknown
+from node_agent.redfish.contract import Bmc, BmcAccess, PowerOutcome, SystemDescription, Working
+from node_agent.redfish.problems import BmcProblem, CredentialsRefused, NotSettled, OutcomeUnknown
+from node_agent.site import power
 from node_agent.site.bmcs import Connect
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.descriptions import inventory_of
@@ -33,6 +36,14 @@ log = structlog.get_logger("node_agent.site.effects")
 Store = Callable[[UUID, StorePassword], Awaitable[StoredPassword]]
 """Stores a sealed password in the control plane. Returns only with its answer. Raises `StoreRefused`."""
 DETAIL_LENGTH_MAX = 400
+POWER: Final[Mapping[TaskType, Callable[[Bmc], Awaitable[PowerOutcome]]]] = {
+    TaskType.METAL_POWER_ON: power.switch_on,
+    TaskType.METAL_POWER_OFF: power.switch_off,
+    TaskType.METAL_POWER_RESET: power.reset,
+}
+READING: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_RESEAL})
+"""Tasks that change nothing at the BMC, so that their end without an answer is a failure."""
+_T = TypeVar("_T")
 
 
 class StoreRefused(Exception):
@@ -78,17 +89,21 @@ class BmcEffects:
                     return await self._look(order)
                 if body.type is TaskType.METAL_RESEAL:
                     return await self._reseal(order)
-                return await self._rotate(order)
+                if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
+                    return await self._rotate(order)
+                return await self._switch(order)
         except LeaseEnded:
             raise
         except OutcomeUnknown as unknown:
             return self._report(order, "unknown", code=unknown.code, detail=unknown.detail)
         except BmcProblem as problem:
-            return self._report(order, "failed", code=problem.code, detail=problem.detail)
+            # A state that was not reached may still be: a command was sent, or another one is queued.
+            outcome = "unknown" if isinstance(problem, NotSettled) else "failed"
+            return self._report(order, outcome, code=problem.code, detail=problem.detail)
         except NotDone as failure:
             return self._report(order, "failed", code=failure.code, detail=str(failure))
         except TimeoutError:
-            outcome = "unknown" if body.type is TaskType.METAL_ROTATE_CREDENTIALS else "failed"
+            outcome = "failed" if body.type in READING else "unknown"
             return self._report(
                 order, outcome, code="deadline_passed", detail="the task did not end before its deadline"
             )
@@ -97,24 +112,30 @@ class BmcEffects:
             return self._report(order, "unknown", code="agent_error", detail=type(error).__name__)
 
     async def _look(self, order: Order) -> BmcTaskReport:
+        generation, found = await self._with_password(order, lambda bmc: bmc.describe())
+        return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
+
+    async def _switch(self, order: Order) -> BmcTaskReport:
+        generation, outcome = await self._with_password(order, POWER[order.body.type])
+        return self._report(order, "completed", generation=generation, power_state=outcome.state.value)
+
+    async def _with_password(self, order: Order, work: Callable[[Bmc], Awaitable[_T]]) -> tuple[int, _T]:
+        """Work with the first password that the BMC accepts; its generation, and the result."""
         refused: CredentialsRefused | None = None
         for password in order.parameters.passwords:
-            text = self._opened(order, password)
             try:
-                found = await self._described(order, text)
+                async with self._reached(order, self._opened(order, password)) as bmc:
+                    return password.generation, await work(bmc)
             except CredentialsRefused as error:
                 refused = error
-                continue
-            return self._report(
-                order, "completed", generation=password.generation, power_state=found.power_state.value, found=found
-            )
         assert refused is not None, "a task names a password"
         raise refused
 
-    async def _described(self, order: Order, password: str) -> SystemDescription:
+    @asynccontextmanager
+    async def _reached(self, order: Order, password: str) -> AsyncIterator[Bmc]:
         bmc = self._reach(order, password)
         try:
-            return await bmc.describe()
+            yield bmc
         finally:
             await _close(bmc)
 

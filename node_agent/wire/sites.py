@@ -33,11 +33,14 @@ ServerFacts = Literal["superseded", "already_applied", "lease_lost"]
 
 
 class BmcTaskKind(StrEnum):
-    """What an operator requests of a BMC; its task is `metal.look`, `metal.rotate_credentials` or `metal.reseal`."""
+    """What is requested of a BMC. Its task is `metal.` and this, but for `rotate`: `metal.rotate_credentials`."""
 
     LOOK = "look"
     ROTATE = "rotate"
     RESEAL = "reseal"
+    POWER_ON = "power_on"
+    POWER_OFF = "power_off"
+    POWER_RESET = "power_reset"
 
 
 class BmcPassword(Wire):

@@ -59,6 +59,7 @@ _NAMED = {
     ("post", "/api/v1/admin/nodes/{node_id}/bmc/look"): "admin_look_at_node_bmc",
     ("post", "/api/v1/admin/nodes/{node_id}/bmc/rotate"): "admin_rotate_node_bmc",
     ("post", "/api/v1/admin/nodes/{node_id}/bmc/reseal"): "admin_reseal_node_bmc",
+    ("post", "/api/v1/admin/nodes/{node_id}/bmc/power"): "admin_switch_node_bmc",
     ("post", "/site/v1/certificate"): "renew_site_certificate",
     ("get", "/site/v1/key-set"): "get_site_key_set",
     ("post", "/site/v1/lease"): "take_site_lease",

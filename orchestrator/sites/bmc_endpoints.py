@@ -20,7 +20,7 @@ from orchestrator.http.writes import AdminWrite
 from orchestrator.problems import Invalid
 from orchestrator.sites import queries
 from orchestrator.sites.commands.bmcs import NewPassword, put_bmc, remove_bmc, request_bmc_task
-from orchestrator.sites.schemas import Bmc, BmcQuery, PutBmc, SealedPassword
+from orchestrator.sites.schemas import Bmc, BmcQuery, PutBmc, SealedPassword, SwitchMachine
 from orchestrator.sites.store.bmcs import Address
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
@@ -89,6 +89,14 @@ async def rotate(node_id: UUID, write: AdminWrite, body: Nothing | None = None) 
 async def reseal(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
     """Have the site's agent seal the present password to agents that enrolled later."""
     return await _request(node_id, write, BmcTaskKind.RESEAL)
+
+
+@router.post("/nodes/{node_id}/bmc/power", response_model=Bmc)
+@requires(tenant=NO_TENANT, operator=FLEET)
+async def power(node_id: UUID, body: SwitchMachine, write: AdminWrite) -> Response:
+    """Have the site's agent switch the machine, and read the power state back. Refused while something works on the machine."""
+    kind = BmcTaskKind(f"power_{body.verb}")
+    return answer_response(await request_bmc_task(write.context, write.operation(body), write.actor, node_id, kind))
 
 
 async def _request(node_id: UUID, write: AdminWrite, kind: BmcTaskKind) -> Response:

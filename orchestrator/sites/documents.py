@@ -82,5 +82,6 @@ def task_document(task: BmcTask) -> dict[str, Any]:
         "ended_at": rfc3339(task.ended_at),
         "outcome": None if task.outcome is None else task.outcome.value,
         "failure": task.failure,
+        "power_state": task.power_state,
         "waits": wait_document(task.waits_for, task.waits_since, task.waits_until),
     }

@@ -27,7 +27,16 @@ TYPES: Final = {
     BmcTaskKind.LOOK: TaskType.METAL_LOOK,
     BmcTaskKind.ROTATE: TaskType.METAL_ROTATE_CREDENTIALS,
     BmcTaskKind.RESEAL: TaskType.METAL_RESEAL,
+    BmcTaskKind.POWER_ON: TaskType.METAL_POWER_ON,
+    BmcTaskKind.POWER_OFF: TaskType.METAL_POWER_OFF,
+    BmcTaskKind.POWER_RESET: TaskType.METAL_POWER_RESET,
 }
+SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
+"""What seals passwords to the recipients of the site."""
+POWERED: Final = {BmcTaskKind.POWER_ON: "On", BmcTaskKind.POWER_OFF: "Off", BmcTaskKind.POWER_RESET: "On"}
+"""The power state with which a completed task of these kinds ends."""
+STOPPING: Final = frozenset({BmcTaskKind.POWER_OFF, BmcTaskKind.POWER_RESET})
+"""What ends a system that runs on the machine, so that the machine must not be in use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -89,6 +89,12 @@ class PutBmc(Request):
     password: SealedPassword | None = None
 
 
+class SwitchMachine(Request):
+    """Switch the machine. `off` shuts its system down, and forces it where that is refused or ignored for 180 s."""
+
+    verb: Literal["on", "off", "reset"] = Field(description="`reset`: off by force, then on")
+
+
 class BmcQuery(PageQuery):
     """Which BMCs to list."""
 
@@ -145,6 +151,7 @@ class BmcTask(BaseModel):
     ended_at: datetime | None
     outcome: BmcTaskOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it did not complete: a code, and what was found")
+    power_state: str | None = Field(description="as it was read at the end of the task; null: it was not read")
     waits: Waits | None
 
 

@@ -1,4 +1,4 @@
-"""The tables of sites, their agents, and BMCs. Revision 0046 explains columns and indexes; a test keeps both equal."""
+"""The tables of sites, their agents, and BMCs. Revisions 0046 and 0048 explain columns and indexes; a test keeps both equal."""
 
 from __future__ import annotations
 
@@ -206,7 +206,14 @@ bmc_tasks = Table(
     Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
     Column("node_id", Uuid, ForeignKey("node_bmcs.node_id"), nullable=False),
     Column("site_id", Uuid, nullable=False),
-    Column("kind", Text, CheckConstraint("kind in ('look', 'rotate', 'reseal')", name="bmc_task_kind"), nullable=False),
+    Column(
+        "kind",
+        Text,
+        CheckConstraint(
+            "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset')", name="bmc_task_kind"
+        ),
+        nullable=False,
+    ),
     Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
     Column("requested_by", Text, nullable=False),
     Column("fence", BigInteger),
@@ -221,6 +228,7 @@ bmc_tasks = Table(
     Column("ended_at", TIMESTAMPTZ),
     Column("outcome", Text, CheckConstraint("outcome in ('completed', 'failed', 'unknown')", name="bmc_task_outcome")),
     Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="bmc_task_failure_is_bounded")),
+    Column("power_state", Text),
     CheckConstraint("num_nulls(fence, envelope, issued_at) in (0, 3)", name="bmc_task_issued_is_whole"),
     CheckConstraint("num_nulls(dispatched_at, lease_fence) in (0, 2)", name="bmc_task_dispatched_is_whole"),
     CheckConstraint("dispatched_at is null or issued_at is not null", name="bmc_task_dispatched_was_issued"),

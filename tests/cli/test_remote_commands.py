@@ -107,6 +107,7 @@ REMOTE: dict[str, list[str]] = {
     "node bmc look": ["n"],
     "node bmc rotate": ["n"],
     "node bmc reseal": ["n"],
+    "node power": ["n", "on"],
     "site create": ["s", "--recovery-key", "0" * 64],
     "site list": [],
     "site show": ["s"],

@@ -111,6 +111,7 @@ def test_an_unknown_site_is_not_found(shell: Shell, line: str) -> None:
 def test_a_node_without_a_bmc_and_no_node_are_not_found(shell: Shell, node: str, verb: str) -> None:
     assert "BMC" in shell.refused(f"node bmc {verb} {node}", "not_found")
     assert "absent" in shell.refused(f"node bmc {verb} absent", "not_found")
+    assert "BMC" in shell.refused(f"node power {node} on", "not_found")
 
 
 def test_a_bmc_from_its_first_password_to_its_removal(
@@ -143,6 +144,9 @@ def test_a_bmc_from_its_first_password_to_its_removal(
     for other in (f"node bmc rotate {node}", f"node bmc reseal {node}", f"node bmc remove {node}", line):
         shell.refused(other, "invalid_state")
     assert ["waits", "for", "lease"] in [one.split() for one in shell.run(f"node bmc show {node}").stdout.splitlines()]
+    end_tasks(deployment)
+    assert shell.json(f"node power {node} on")["task"]["kind"] == "power_on"
+    shell.refused(f"node power {node} off", "invalid_state")
     for kind in ("rotate", "reseal"):
         end_tasks(deployment)
         assert shell.json(f"node bmc {kind} {node}")["task"]["kind"] == kind

@@ -191,6 +191,26 @@ def test_a_wipe_completes_only_with_every_disk_of_its_order_read_back(stage: Sta
     assert stage.advance(node) is Advanced.COMPLETED
 
 
+def test_a_machine_is_not_switched_off_while_its_deploy_system_performs_a_task(stage: Stage) -> None:
+    node = stage.node()
+    site = stage.fleet.one(
+        "insert into sites (name, recovery_key) values (%s, sha256('k')) returning id", f"s-{node.hex[-12:]}"
+    )
+    stage.fleet.connection.execute(
+        "insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, generation, changed_by)"
+        " values (%s, %s, 'https://192.0.2.7', sha256('c'), 'berth', 1, 'test')", (node, site)
+    )  # fmt: skip
+    system = stage.started(node)
+    assert stage.inspect(node).status_code == 200
+    assert stage.advance(node) is Advanced.ISSUED
+    path = f"/admin/nodes/{node}/bmc/power"
+    answer = stage.admin.call("POST", path, {"verb": "reset"})
+    assert (answer.status_code, answer.json()["state"]) == (409, "deploy_task")
+    assert system.report(system.task()).status_code == 200
+    assert stage.advance(node) is Advanced.COMPLETED
+    assert stage.admin.call("POST", path, {"verb": "reset"}).status_code == 200
+
+
 def test_a_deploy_system_that_says_no_hello_ends_its_task_in_time(stage: Stage) -> None:
     node = stage.node()
     stage.permit(node)

@@ -16,6 +16,11 @@ __all__ = ["api"]
 KEY = X25519PrivateKey.generate().public_key().public_bytes_raw().hex()
 PIN = "ab" * 32
 SEALED = "berth-bmc-1.AAAA"
+CLAIM = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
+select id, %(tenant)s, 'allocation', gen_random_uuid(), int8multirange(int8range(unit_base, unit_base + 1)),
+       tstzrange(clock_timestamp(), null), true, clock_timestamp(), nextval('fences') from nodes where id = %(node)s
+"""
 
 
 def new_site(api: PublicApi) -> dict[str, Any]:
@@ -149,3 +154,31 @@ def test_one_task_of_a_bmc_is_open(api: PublicApi) -> None:
         ("POST", f"{path}/rotate", None), ("DELETE", path, None), ("PUT", path, body_of(site["id"], 2)),
     ):  # fmt: skip
         assert problem(api.admin.call(method, where, body), 409, "invalid_state")["state"] == "task_open"
+
+
+def test_a_machine_is_not_switched_while_something_works_on_it(api: PublicApi) -> None:
+    site, node = new_site(api), new_node(api)
+    path = f"/admin/nodes/{node}/bmc"
+    problem(api.admin.call("POST", f"{path}/power", {"verb": "on"}), 404, "not_found")
+    api.admin.put(path, body_of(site["id"]))
+    problem(api.admin.call("POST", f"{path}/power", {"verb": "explode"}), 422, "invalid")
+    for verb in ("off", "reset"):
+        answer = api.admin.call("POST", f"{path}/power", {"verb": verb})
+        assert problem(answer, 409, "invalid_state")["state"] == "active"
+    api.admin.make(f"/admin/nodes/{node}/cordon")
+    api.database.execute(CLAIM, {"tenant": uuid.uuid4(), "node": node})
+    refused = problem(api.admin.call("POST", f"{path}/power", {"verb": "off"}), 409, "node_in_use")
+    assert [one["owner_kind"] for one in refused["claims"]] == ["allocation"]
+    api.database.execute(
+        "update claims set booked = false, occupied = false, closed_at = clock_timestamp() where node_id = %s", (node,)
+    )
+    asked = api.admin.make(f"{path}/power", {"verb": "off"})["task"]
+    assert (asked["kind"], asked["power_state"], asked["outcome"]) == ("power_off", None, None)
+    assert api.admin.make(f"{path}/power", {"verb": "off"})["task"]["id"] == asked["id"]
+    answer = api.admin.call("POST", f"{path}/power", {"verb": "on"})
+    assert problem(answer, 409, "invalid_state")["state"] == "task_open"
+    audited = api.database.execute(
+        "select string_agg(detail::text, ' ') from audit_pending where action = 'node.bmc_power' and subject = %s",
+        (f"nodes/{node}",),
+    ).fetchone()
+    assert '"kind": "power_off"' in str(audited)

@@ -11,8 +11,11 @@ import pytest
 from berth.process.sealed_passwords import Purpose, unseal
 from node_agent.site.crash_points import CrashPoint
 from tests.sites.stage import FIRST_PASSWORD, Machine, Site, Stage
+from tests.support.bmc.machine import Options
 from tests.support.waiting import wait_for
 
+POWER = tuple(point for point in CrashPoint if point.startswith("power."))
+ROTATING = tuple(point for point in CrashPoint if point not in POWER)
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 
@@ -27,7 +30,7 @@ def recovered_password(stage: Stage, site: Site, machine: Machine, generation: i
 
 
 @pytest.mark.parametrize(
-    "point", [point if point in QUICK else pytest.param(point, marks=pytest.mark.full) for point in CrashPoint]
+    "point", [point if point in QUICK else pytest.param(point, marks=pytest.mark.full) for point in ROTATING]
 )
 def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, site: Site, point: CrashPoint) -> None:
     first = site.agent("first", crash_at=f"{point}:1")
@@ -48,6 +51,27 @@ def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, s
             assert second.metric("berth_site_agent_lease_held") == 1
         assert second.stop() == 0
         assert site.holder() != "second", "an orderly stop gives the lease up"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", POWER)
+def test_a_standby_switches_a_machine_off_and_on_that_a_killed_agent_began_to(
+    stage: Stage, site: Site, point: CrashPoint
+) -> None:
+    first = site.agent("first", crash_at=f"{point}:1")
+    site.wait_for_holder("first")
+    site.agent("second")
+    options = Options(reset_types=("On", "ForceOff"))  # no graceful shutdown, so that every point is reached
+    with stage.machine(options) as machine:
+        machine.service.machine.power = "On"
+        site.put_bmc(machine)
+        stage.fleet.connection.execute("update nodes set state = 'cordoned' where id = %s", (machine.node_id,))
+        verb = "off" if point is CrashPoint.POWER_BEFORE_FORCED else "reset"
+        stage.admin.make(f"/admin/nodes/{machine.node_id}/bmc/power", {"verb": verb})
+        wait_for(first.died, "the first agent kills itself", 90)
+        wait_for(lambda: stage.bmc(machine.node_id)["task"]["outcome"] is not None, "the task ends", 120)
+        task, wanted = stage.bmc(machine.node_id)["task"], "Off" if verb == "off" else "On"
+        assert (task["outcome"], task["power_state"], machine.service.machine.power) == ("completed", wanted, wanted)
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,7 @@ ROWS: list[Column] = [
     ("model", lambda b: b.inventory and f"{b.inventory['manufacturer']} {b.inventory['model']}".strip()),
     ("serial", lambda b: b.inventory and b.inventory["serial"]),
     ("task", lambda b: b.task and b.task.kind), ("outcome", lambda b: b.task and (b.task.outcome or "open")),
-    ("failure", lambda b: b.task and b.task.failure),
+    ("power after task", lambda b: b.task and b.task.power_state), ("failure", lambda b: b.task and b.task.failure),
     ("waits for", lambda b: b.task and b.task.waits and b.task.waits.for_),
     ("until", lambda b: b.task and b.task.waits and b.task.waits.until),
 ]  # fmt: skip
@@ -144,3 +145,20 @@ def reseal(session: Session, node: Name) -> None:
     """Have the site's agent seal the present password to agents that enrolled later."""
     with session.client() as client:
         show_one(session, client.reseal_bmc_password(client.get_node(node).id), ROWS)
+
+
+class Verb(StrEnum):
+    """`reset`: off by force, then on."""
+
+    ON = "on"
+    OFF = "off"
+    RESET = "reset"
+
+
+def power(session: Session, node: Name, verb: Annotated[Verb, typer.Argument(help="what to do")]) -> None:
+    """Have the site's agent switch a node's machine; `berth node bmc show` has the result.
+
+    `off` shuts the machine's system down, and forces it off where that is refused or ignored for 180 s.
+    """
+    with session.client() as client:
+        show_one(session, client.switch_machine(client.get_node(node).id, verb=verb.value), ROWS)

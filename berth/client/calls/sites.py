@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write
@@ -93,3 +94,10 @@ def rotate_bmc_password(node_id: UUID, *, idempotency_key: str | None = None) ->
 def reseal_bmc_password(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Bmc]:
     """Have the site's agent seal the password to agents that enrolled later. Raises `NotFound`, `InvalidState`."""
     return write("POST", f"{NODES}/{node_id}/bmc/reseal", Bmc, {}, idempotency_key)
+
+
+def switch_machine(
+    node_id: UUID, *, verb: Literal["on", "off", "reset"], idempotency_key: str | None = None
+) -> Call[Bmc]:
+    """Have the site's agent switch the machine. Raises `NotFound`, `InvalidState`, `NodeInUse`: something works on it."""
+    return write("POST", f"{NODES}/{node_id}/bmc/power", Bmc, {"verb": verb}, idempotency_key)

@@ -68,3 +68,4 @@ class HardwareMethods:
     describe_bmc = now(sites.describe_bmc)
     rotate_bmc_password = now(sites.rotate_bmc_password)
     reseal_bmc_password = now(sites.reseal_bmc_password)
+    switch_machine = now(sites.switch_machine)

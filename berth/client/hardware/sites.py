@@ -79,6 +79,7 @@ class BmcTask(Answer):
     ended_at: datetime | None = None
     outcome: str | None = None
     failure: str | None = None
+    power_state: str | None = None
     waits: Waits | None = None
 
 

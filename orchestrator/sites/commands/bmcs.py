@@ -10,14 +10,17 @@ from uuid import UUID
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import store as deploy_systems
+from orchestrator.nodes.deploy_systems import task_store as deploy_tasks
+from orchestrator.nodes.deploy_systems.refusals import DeployReason
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import Invalid, InvalidState, NotFound
+from orchestrator.problems import Invalid, InvalidState, NodeInUse, NotFound
 from orchestrator.sites.documents import bmc_document
 from orchestrator.sites.refusals import SealingOutdated
-from orchestrator.sites.rules import REQUEST_SECONDS_MAX, next_generation
+from orchestrator.sites.rules import POWERED, REQUEST_SECONDS_MAX, STOPPING, next_generation
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmcs import Address, Bmc
 from orchestrator.tenants.principals import Actor
@@ -109,7 +112,8 @@ async def request_bmc_task(
 ) -> Answer:
     """200 with the BMC and its open task; an open one of the same kind is the answer.
 
-    Refusals: `NotFound`; `InvalidState` if a task of another kind is open.
+    Refusals: `NotFound`; `InvalidState` if a task of another kind is open; for what ends a running system also `NodeInUse`, and
+    `InvalidState` if the node is in service or a deploy system performs a task.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -120,14 +124,33 @@ async def request_bmc_task(
         task = await bmc_tasks.lock_open(tx, node_id)
         if task is not None and task.kind is not kind:
             raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")
+        if kind in STOPPING:
+            await require_stoppable(tx, node_id)
         if task is None:
             by = f"{actor.kind.value}:{actor.id}"
             task = await bmc_tasks.request_task(tx, node_id, bmc.site_id, kind, by, REQUEST_SECONDS_MAX)
         said = {"task_id": str(task.id), "kind": kind.value}
-        await audit.record(tx, actor, f"node.bmc_{kind.value}", f"nodes/{node_id}", said, operation.request_id)
+        action = "node.bmc_power" if kind in POWERED else f"node.bmc_{kind.value}"
+        await audit.record(tx, actor, action, f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def require_stoppable(tx: Transaction, node_id: UUID) -> None:
+    """Return if no system that must run on is on the locked node. Raises `NodeInUse`, `InvalidState`."""
+    use = await deploy_systems.read_use(tx, node_id)
+    obstacle = use.obstacle(None, writing=False)
+    if obstacle is DeployReason.NODE_IN_USE:
+        claims = [{"claim_id": claim, "owner_kind": kind} for claim, kind in use.claims.items()]
+        raise NodeInUse("the machine is in use; it is not switched off before that has ended", claims=claims)
+    if obstacle is not None:
+        raise InvalidState("the node is in service, or retired; cordon it first", state=use.state.value)
+    task = await deploy_tasks.read_open(tx, node_id)
+    if task is not None and task.task_id is not None:
+        raise InvalidState(
+            f"the deploy system of the machine performs {task.type.value}; wait for its end", state="deploy_task"
+        )
 
 
 async def _shown(tx: Transaction, node_id: UUID) -> Done:

@@ -17,7 +17,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
-from orchestrator.sites.rules import actor_of, is_sealed_enough, next_generation
+from orchestrator.sites.rules import POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
@@ -113,7 +113,7 @@ async def accept_bmc_report(
             return BmcTaskAnswer(applied=False, reason="lease_lost")
         await _apply(tx, locked, report)
         failure = None if report.failure is None else f"{report.failure.code}: {report.failure.detail}"
-        await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure)
+        await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure, report.power_state)
         said = {
             "task_id": str(task_id), "kind": task.kind.value, "outcome": report.outcome, "failure": failure,
             "generation": report.generation,
@@ -133,6 +133,8 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
     looked = report.inventory is not None and report.power_state is not None
     if completed and kind is BmcTaskKind.LOOK and not looked:
         raise _invalid("inventory", "a completed look has an inventory and a power state")
+    if completed and kind in POWERED and report.power_state != POWERED[kind]:
+        raise _invalid("power_state", f"a completed task of this kind ends with {POWERED[kind]}")
     if completed and kind is BmcTaskKind.ROTATE and report.generation != bmc.pending_generation:
         raise _invalid("generation", f"a completed rotation is of generation {bmc.pending_generation}")
     if report.generation is not None and report.generation not in (bmc.generation, bmc.pending_generation):
@@ -141,6 +143,8 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
         await bmcs.promote(tx, bmc.node_id, report.generation)
     if completed and kind is BmcTaskKind.LOOK and report.inventory is not None and report.power_state is not None:
         await bmcs.note_look(tx, bmc.node_id, report.power_state, report.inventory.model_dump(mode="json"))
+    elif report.power_state is not None:
+        await bmcs.note_power(tx, bmc.node_id, report.power_state)
 
 
 def _invalid(field: str, message: str) -> Invalid:

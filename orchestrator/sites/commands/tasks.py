@@ -5,13 +5,16 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
-from node_agent.wire.sites import BmcPassword, BmcTaskKind, BmcTaskParameters
+from node_agent.wire.sites import BmcPassword, BmcTaskParameters
 from orchestrator.audit import store as audit
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import store as deploy_systems
+from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, transact
-from orchestrator.sites.rules import verdict_of_silence
+from orchestrator.sites.rules import SEALING, STOPPING, verdict_of_silence
+from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
@@ -44,9 +47,11 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
             return None
         clock = await read_clock(tx)
         if task.waits_until is not None and task.waits_until <= clock:
-            return await _end(tx, task)
+            return await _end(tx, task, *verdict_of_silence(task.issued_at is not None, task.dispatched_at is not None))
         if task.issued_at is not None:
             return None
+        if task.kind in STOPPING and (obstacle := await _obstacle(tx, task)) is not None:
+            return await _end(tx, task, BmcTaskOutcome.FAILED, obstacle)
         parameters = await _parameters(tx, bmc, task, recovery_key)
         await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters)
         return Advanced.ISSUED
@@ -64,15 +69,20 @@ async def _parameters(tx: Transaction, bmc: Bmc, task: BmcTask, recovery_key: by
     passwords = [
         BmcPassword(generation=one, sealed=sealed[one] or stored.get(one, {})) for one in generations if stored.get(one)
     ]
-    recipients = {} if task.kind is BmcTaskKind.LOOK else {bmc.site_id: recovery_key, **keys}
+    recipients = {bmc.site_id: recovery_key, **keys} if task.kind in SEALING else {}
     return BmcTaskParameters(
         site_id=bmc.site_id, url=bmc.url, certificate_sha256=bmc.certificate_sha256.hex(), username=bmc.username,
         system_id=bmc.system_id, passwords=passwords, recipients={one: key.hex() for one, key in recipients.items()},
     )  # fmt: skip
 
 
-async def _end(tx: Transaction, task: BmcTask) -> Advanced:
-    outcome, failure = verdict_of_silence(task.issued_at is not None, task.dispatched_at is not None)
+async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
+    """Why a system on the machine must not be ended, evaluated again: a claim may have come since the request."""
+    found = (await deploy_systems.read_use(tx, task.node_id)).obstacle(None, writing=False)
+    return None if found is None else f"{found}: {DETAILS[found]}"
+
+
+async def _end(tx: Transaction, task: BmcTask, outcome: BmcTaskOutcome, failure: str) -> Advanced:
     await bmc_tasks.end_task(tx, task.id, outcome, failure)
     said = {"task_id": str(task.id), "kind": task.kind.value, "outcome": outcome.value, "failure": failure}
     await audit.record(tx, _WORKER, "node.bmc_task_ended", f"nodes/{task.node_id}", said, None)

@@ -38,6 +38,7 @@ class BmcTask:
     ended_at: datetime | None
     outcome: BmcTaskOutcome | None
     failure: str | None
+    power_state: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,19 @@ class Leased:
 
 _READ = """
 select t.id, t.node_id, t.site_id, t.kind, t.requested_at, t.requested_by, t.fence, t.issued_at, t.dispatched_at, t.lease_fence,
-       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure
+       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure, t.power_state
 from bmc_tasks t
  where t.id = :id
 """
 _LOCK = """
 select t.id, t.node_id, t.site_id, t.kind, t.requested_at, t.requested_by, t.fence, t.issued_at, t.dispatched_at, t.lease_fence,
-       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure
+       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure, t.power_state
 from bmc_tasks t
  where t.id = :id for no key update
 """
 _OPEN = """
 select t.id, t.node_id, t.site_id, t.kind, t.requested_at, t.requested_by, t.fence, t.issued_at, t.dispatched_at, t.lease_fence,
-       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure
+       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure, t.power_state
 from bmc_tasks t
  where t.node_id = :node_id and t.ended_at is null for no key update
 """
@@ -70,7 +71,7 @@ _NEWEST = """
 select newest.* from unnest(cast(:nodes as uuid[])) wanted(node_id),
     lateral (
 select t.id, t.node_id, t.site_id, t.kind, t.requested_at, t.requested_by, t.fence, t.issued_at, t.dispatched_at, t.lease_fence,
-       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure
+       t.waits_for, t.waits_since, t.waits_until, t.ended_at, t.outcome, t.failure, t.power_state
 from bmc_tasks t
  where t.node_id = wanted.node_id order by t.requested_at desc limit 1) newest
 """
@@ -99,7 +100,7 @@ where id = :id and issued_at is null and ended_at is null
 """
 _ENVELOPE = "select envelope from bmc_tasks where id = :id"
 _END = """
-update bmc_tasks set outcome = :outcome, failure = :failure, ended_at = clock_timestamp(),
+update bmc_tasks set outcome = :outcome, failure = :failure, power_state = :power_state, ended_at = clock_timestamp(),
     waits_for = null, waits_since = null, waits_until = null
 where id = :id and ended_at is null
 """
@@ -211,9 +212,12 @@ async def signed_recipients(reading: Reading, task_id: UUID) -> dict[UUID, str]:
     return BmcTaskParameters.model_validate(body.parameters).recipients
 
 
-async def end_task(tx: Transaction, task_id: UUID, outcome: BmcTaskOutcome, failure: str | None) -> None:
-    """The locked, open task has ended. `failure` is cut to what the table holds."""
-    values = {"id": task_id, "outcome": outcome.value, "failure": None if failure is None else failure[:500]}
+async def end_task(
+    tx: Transaction, task_id: UUID, outcome: BmcTaskOutcome, failure: str | None, power_state: str | None = None
+) -> None:
+    """The locked, open task has ended. `failure` is cut to what the table holds; `power_state`: as it was read last."""
+    cut = None if failure is None else failure[:500]
+    values = {"id": task_id, "outcome": outcome.value, "failure": cut, "power_state": power_state}
     await tx.execute(_END, values)
 
 

@@ -109,6 +109,10 @@ update node_bmcs set power_state = :power_state, inventory = cast(:inventory as 
     row_version = row_version + 1
 where node_id = :node_id
 """
+_NOTE_POWER = """
+update node_bmcs set power_state = :power_state, row_version = row_version + 1
+where node_id = :node_id and looked_at is not null
+"""
 
 
 def _bmc(row: Any) -> Bmc:
@@ -187,3 +191,8 @@ async def note_look(tx: Transaction, node_id: UUID, power_state: str, inventory:
     """What an agent read at the locked BMC now."""
     values = {"node_id": node_id, "power_state": power_state, "inventory": json.dumps(inventory)}
     await tx.execute(_NOTE_LOOK, values)
+
+
+async def note_power(tx: Transaction, node_id: UUID, power_state: str) -> None:
+    """The power state that an agent read at the locked BMC now; before the first look it is kept with the task alone."""
+    await tx.execute(_NOTE_POWER, {"node_id": node_id, "power_state": power_state})

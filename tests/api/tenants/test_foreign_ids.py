@@ -56,7 +56,7 @@ PLAIN = frozenset(
         "starts_at", "ends_at", "ttl_seconds", "name", "labels", "user_data", "public_key", "url", "types", "description",
         "signing", "overlap_seconds", "reason", "read_version", "preconditions", "operations", "type", "version", "value",
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
-        "low_threshold_micro_units", "expires_at", "owner", "break_glass",
+        "low_threshold_micro_units", "expires_at", "owner", "break_glass", "verb",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
         "allocations", "reservations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm", "digest",
         "attestation", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 COMMANDS = "orchestrator/sites/commands"
 RULES = "tests/sites/test_rules.py"
+OPERATORS = "tests/sites/test_operators.py"
 IDENTITY = "tests/sites/test_identity.py"
 WITHOUT_THE_LEASE = (f"{IDENTITY}::test_without_the_lease_nothing_is_handed_out_stored_or_accepted",)
 EACH_STEP = ("tests/sites/test_killed_rotations.py::test_no_password_is_lost_at_any_step[killed_at]",)
@@ -99,6 +100,46 @@ MUTANTS: list[Mutant] = [
         "        fence = lease.fence if is_mine else lease.fence + 1",
         "        fence = lease.fence",
         WITHOUT_THE_LEASE,
+    ),
+    Mutant(
+        "sites: a machine in use is switched off if the claim came after the request",
+        "nodes",
+        f"{COMMANDS}/tasks.py",
+        "        if task.kind in STOPPING and (obstacle",
+        "        if False and (obstacle",
+        ("tests/sites/test_power.py::test_a_machine_that_is_in_use_by_the_time_of_signing_stays_on",),
+    ),
+    Mutant(
+        "sites: a machine is switched off while its node is in use",
+        "nodes",
+        f"{COMMANDS}/bmcs.py",
+        "            await require_stoppable(tx, node_id)",
+        "            pass",
+        (f"{OPERATORS}::test_a_machine_is_not_switched_while_something_works_on_it",),
+    ),
+    Mutant(
+        "sites: a machine that ignores a shutdown stays on",
+        "agent",
+        "node_agent/site/power.py",
+        "(TimeoutError, NotSettled, NotSupported, ValueNotAllowed, OutcomeUnknown) as why",
+        "TimeoutError as why",
+        ("tests/sites/test_power.py::test_a_machine_that_ignores_a_shutdown_is_forced_off",),
+    ),
+    Mutant(
+        "sites: a state that a BMC did not reach is a failure without effect",
+        "agent",
+        "node_agent/site/effects.py",
+        '"unknown" if isinstance(problem, NotSettled) else "failed"',
+        '"failed"',
+        ("tests/sites/test_power.py::test_what_a_bmc_answers_is_not_believed",),
+    ),
+    Mutant(
+        "sites: a report of another power state completes a task",
+        "nodes",
+        f"{COMMANDS}/reports.py",
+        "    if completed and kind in POWERED and",
+        "    if False and kind in POWERED and",
+        ("tests/sites/test_power.py::test_a_report_of_another_power_state_completes_nothing",),
     ),
     Mutant(
         "sites: a report without the lease counts",
