@@ -62,6 +62,8 @@ class TaskType(StrEnum):
     METAL_POWER_ON = "metal.power_on"
     METAL_POWER_OFF = "metal.power_off"
     METAL_POWER_RESET = "metal.power_reset"
+    METAL_START_DEPLOY_SYSTEM = "metal.start_deploy_system"
+    METAL_END_DEPLOY_SYSTEM = "metal.end_deploy_system"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
@@ -70,7 +72,7 @@ DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, 
 """Tasks of a deploy system; a node's agent performs none of them."""
 OF_SITES: Final = frozenset({
     TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL, TaskType.METAL_POWER_ON,
-    TaskType.METAL_POWER_OFF, TaskType.METAL_POWER_RESET,
+    TaskType.METAL_POWER_OFF, TaskType.METAL_POWER_RESET, TaskType.METAL_START_DEPLOY_SYSTEM, TaskType.METAL_END_DEPLOY_SYSTEM,
 })  # fmt: skip
 """Tasks for agents of sites; a node's agent refuses them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})

@@ -81,6 +81,24 @@ class Settings(BaseSettings):
     site_tasks_max: int = Field(
         32, ge=1, le=64, description="`--site`: tasks about BMCs carried out at once, of one machine one after another"
     )
+    site_media_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/\s]+$",
+        description="`--site`: address at which BMCs reach this agent's media; default: none",
+    )
+    site_media_host: str = Field("0.0.0.0", description="`--site`: address to listen on for BMCs that read media")
+    site_media_port: int = Field(
+        8480, ge=1, le=65_535, description="`--site`: port to listen on for BMCs that read media"
+    )
+    site_media_certificate_file: Path | None = Field(
+        None,
+        description="`--site`: TLS certificate of the media (PEM), with `BERTH_SITE_MEDIA_KEY_FILE`; default: plain HTTP",
+    )
+    site_media_key_file: Path | None = Field(None, description="`--site`: private key of that certificate (PEM)")
+    deploy_medium_file: Path | None = Field(
+        None,
+        description="`--site`: the deploy medium that `make deploy-medium` built; each machine gets its own configuration",
+    )
     agent_probe_plugins_dir: Path | None = Field(
         None, description="directory of executables that health probes run; default: none"
     )

@@ -28,6 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 FORMAT: Final = "berth-bmc-1"
+DEPLOY_TOKEN_FORMAT: Final = "berth-deploy-1"
+"""Of one-time tokens of deploy systems. A text of one format does not open as one of the other."""
 PASSWORD_BYTES_MAX: Final = 128
 NEW_PASSWORD_LENGTH: Final = 16
 """The longest that BMCs with IPMI 1.5 accept; 95 bits."""
@@ -41,15 +43,18 @@ class SealBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a password is sealed for. `generation` counts the passwords of the node's BMC."""
+    """What a text is sealed for. `generation` counts the passwords of the node's BMC; of a token it is the deploy epoch."""
 
     site_id: UUID
     node_id: UUID
     generation: int
+    format: str = FORMAT
 
     def info(self, recipient: UUID) -> bytes:
         """What the sealed text is bound to."""
-        return "\n".join((FORMAT, str(self.site_id), str(self.node_id), str(self.generation), str(recipient))).encode()
+        return "\n".join(
+            (self.format, str(self.site_id), str(self.node_id), str(self.generation), str(recipient))
+        ).encode()
 
 
 def seal(password: str, purpose: Purpose, recipient: UUID, public_key: bytes) -> str:
@@ -58,7 +63,7 @@ def seal(password: str, purpose: Purpose, recipient: UUID, public_key: bytes) ->
     if not 1 <= len(plain) <= PASSWORD_BYTES_MAX:
         raise ValueError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes; this one has {len(plain)}")
     sealed = _SUITE.encrypt(plain, X25519PublicKey.from_public_bytes(public_key), purpose.info(recipient))
-    return f"{FORMAT}.{base64.urlsafe_b64encode(sealed).decode().rstrip('=')}"
+    return f"{purpose.format}.{base64.urlsafe_b64encode(sealed).decode().rstrip('=')}"
 
 
 def seal_to_all(password: str, purpose: Purpose, recipients: Mapping[UUID, bytes]) -> dict[UUID, str]:
@@ -69,8 +74,8 @@ def seal_to_all(password: str, purpose: Purpose, recipients: Mapping[UUID, bytes
 def unseal(text: str, purpose: Purpose, recipient: UUID, private_key: X25519PrivateKey) -> str:
     """The password. Raises `SealBroken`."""
     name, _, encoded = text.partition(".")
-    if name != FORMAT:
-        raise SealBroken(f"the sealed password has another format than {FORMAT}")
+    if name != purpose.format:
+        raise SealBroken(f"the sealed text has another format than {purpose.format}")
     try:
         sealed = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         return _SUITE.decrypt(sealed, private_key, purpose.info(recipient)).decode()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.media.medium import CommonMedium
+from node_agent.media.medium import CommonMedium, MediumChanged
 from node_agent.media.placeholder import CONFIGURATION_BYTES
 
 PUBLISHED_MAX: Final = 1_024
@@ -29,6 +29,7 @@ class OwnMedium:
     medium: CommonMedium
     configuration: bytes
     expires_at: float
+    is_served: Callable[[], bool] = lambda: True
 
     @property
     def etag(self) -> str:
@@ -36,7 +37,9 @@ class OwnMedium:
         return f'"{hashlib.sha256(self.medium.sha256.encode() + self.configuration).hexdigest()[:32]}"'
 
     def read(self, start: int, length: int) -> bytes:
-        """Bytes of it. Raises MediumChanged."""
+        """Bytes of it. Raises MediumChanged, also when it is not to be served any more."""
+        if not self.is_served():
+            raise MediumChanged("it is not served any more")
         return self.medium.read(self.configuration, start, length)
 
 
@@ -54,16 +57,23 @@ class Publications:
         self._forget_expired()
         return len(self._published)
 
-    def publish(self, medium: CommonMedium, configuration: bytes, seconds: float) -> str:
-        """Serve the medium for this long; its path, which nothing else must log. Raises TooManyPublished, ValueError."""
+    def publish(
+        self, medium: CommonMedium, configuration: bytes, seconds: float, *, secret: str | None = None,
+        is_served: Callable[[], bool] = lambda: True,
+    ) -> str:  # fmt: skip
+        """Serve the medium for this long, while `is_served`; its path, which nothing else must log.
+
+        `secret`: of the path, where it replaces another medium; None: a new one. Raises TooManyPublished, ValueError.
+        """
         if len(configuration) != CONFIGURATION_BYTES:
             raise ValueError(f"a configuration has {CONFIGURATION_BYTES} bytes, not {len(configuration)}")
         if not 0 < seconds <= SECONDS_MAX:
             raise ValueError(f"a medium is served for at most {SECONDS_MAX:.0f} seconds, not {seconds}")
         if len(self) >= PUBLISHED_MAX:
             raise TooManyPublished(f"{PUBLISHED_MAX} media are published; withdraw some, or wait until they expire")
-        secret = secrets.token_urlsafe(32)
-        self._published[_key(secret)] = OwnMedium(medium, configuration, self._monotonic() + seconds)
+        secret = secret or secrets.token_urlsafe(32)
+        ends = self._monotonic() + seconds
+        self._published[_key(secret)] = OwnMedium(medium, configuration, ends, is_served)
         return f"/media/{secret}/{FILE_NAME}"
 
     def withdraw(self, path: str) -> None:
@@ -77,7 +87,7 @@ class Publications:
         if found is not None and self._monotonic() >= found.expires_at:
             self.withdraw(path)
             return None
-        return found
+        return found if found is None or found.is_served() else None
 
     def _forget_expired(self) -> None:
         now = self._monotonic()

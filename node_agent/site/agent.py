@@ -34,6 +34,7 @@ from node_agent.site.admission import SiteTrust
 from node_agent.site.bmcs import Connect
 from node_agent.site.effects import BmcEffects, StoreRefused
 from node_agent.site.lease import Lease
+from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.site.metrics import SiteMetrics
 from node_agent.site.runner import Runner
 from node_agent.wiping.build import agent_version
@@ -67,6 +68,7 @@ class SiteAgent:
         self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, metrics)
         self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection, None, SITE_PATHS)
         self._lease = Lease()
+        self._media = SiteMedia(MediaPlace.of(settings), self._lease, metrics.registry)
         self._run_id = uuid4()
         self._site_id: UUID | None = None
         self._changed = asyncio.Event()
@@ -92,6 +94,7 @@ class SiteAgent:
         if self._site_id is not None:
             with suppress(Unreachable, CredentialsRefused, RequestRefused):
                 await self._ask_lease(release=True)
+        await self._media.stop()
         await self._connection.close()
         self._journal.close()
         self._ownership.close()
@@ -99,6 +102,7 @@ class SiteAgent:
 
     async def _live(self) -> None:
         with serve_health(self._settings.metrics_host, self._settings.metrics_port, self._registry, self._state):
+            await self._media.start()
             await self._enrolment.establish()
             await self._first_contact()
             async with asyncio.TaskGroup() as group:
@@ -207,7 +211,13 @@ class SiteAgent:
 
     def _new_runner(self) -> Runner:
         effects = BmcEffects(
-            self._agent_id, self._sealing_key, self._connect, self._lease, self._clock, self._store_password
+            self._agent_id,
+            self._sealing_key,
+            self._connect,
+            self._lease,
+            self._clock,
+            self._store_password,
+            self._media,
         )
         return Runner(
             self._trust(), self._run_id, self._lease, self._journal, self._clock, effects, self._connection, self._metrics,

@@ -13,8 +13,9 @@ from node_agent.redfish.tls import pinned_context
 
 Guard = Callable[[], None]
 """Raises `LeaseEnded` if nothing may be sent any more."""
-Connect = Callable[[BmcAccess, Guard], Bmc]
-"""Makes a client for one task. It connects with its first call, and is closed after the task."""
+Connect = Callable[[BmcAccess, Guard, bool], Bmc]
+"""Makes a client for one task. It connects with its first call, and is closed after the task. The last argument: no command of
+an earlier client can be queued at the BMC, so its power state is certain at once (`quiet`)."""
 
 _BEFORE_SENDING: Final = (".send_request_headers.started", ".send_request_body.started")
 """Events of httpcore's `trace` extension right before bytes of a request are written, after TCP and TLS are set up."""
@@ -44,10 +45,10 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         await self._transport.aclose()
 
 
-def connect_redfish(access: BmcAccess, guard: Guard) -> Bmc:
+def connect_redfish(access: BmcAccess, guard: Guard, quiet: bool = False) -> Bmc:
     """The Redfish client of one BMC. Raises ValueNotAllowed for a URL or fingerprint of another form."""
     limits = httpx.Limits(max_connections=4, max_keepalive_connections=1, keepalive_expiry=2)
     transport = httpx.AsyncHTTPTransport(
         verify=pinned_context(access.certificate_sha256), trust_env=False, limits=limits
     )
-    return RedfishBmc(access, DEADLINES, transport=GuardedTransport(transport, guard))
+    return RedfishBmc(access, DEADLINES, quiet=quiet, transport=GuardedTransport(transport, guard))

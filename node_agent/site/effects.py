@@ -12,16 +12,26 @@ from uuid import UUID
 import structlog
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from berth.process.sealed_passwords import Purpose, SealBroken, new_password, seal_to_all, unseal
+from berth.process.sealed_passwords import (
+    DEPLOY_TOKEN_FORMAT,
+    Purpose,
+    SealBroken,
+    new_password,
+    seal_to_all,
+    unseal,
+)
 from node_agent.clock import ServerClock
 from node_agent.protocol import TaskBody, TaskType
 from node_agent.redfish.contract import Bmc, BmcAccess, PowerOutcome, SystemDescription, Working
 from node_agent.redfish.problems import BmcProblem, CredentialsRefused, NotSettled, OutcomeUnknown
-from node_agent.site import power
+from node_agent.site import boots, power
 from node_agent.site.bmcs import Connect
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.descriptions import inventory_of
 from node_agent.site.lease import Lease, LeaseEnded
+from node_agent.site.media import SiteMedia
+from node_agent.site.problems import NotDone
+from node_agent.wire.deploy_medium import DeployMedium
 from node_agent.wire.sites import (
     BmcPassword,
     BmcTaskFailure,
@@ -50,14 +60,6 @@ class StoreRefused(Exception):
     """The control plane refuses the sealed password: its recipients are no longer those that the task names."""
 
 
-class NotDone(Exception):
-    """The task fails for a reason of the agent; `code` is stable."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
-
-
 @dataclass(frozen=True)
 class Order:
     """A task under the lease of its fence."""
@@ -68,17 +70,21 @@ class Order:
 
 
 class BmcEffects:
-    """Performs tasks with this agent's private key, which opens the passwords that were sealed to it."""
+    """Performs tasks of one lease with this agent's private key, which opens what was sealed to it."""
 
     def __init__(
-        self, agent_id: UUID, key: X25519PrivateKey, connect: Connect, lease: Lease, clock: ServerClock, store: Store
-    ) -> None:
+        self, agent_id: UUID, key: X25519PrivateKey, connect: Connect, lease: Lease, clock: ServerClock, store: Store,
+        media: SiteMedia,
+    ) -> None:  # fmt: skip
         self._agent_id = agent_id
         self._key = key
         self._connect = connect
         self._lease = lease
         self._clock = clock
         self._store = store
+        self._media = media
+        self._quiet: set[UUID] = set()
+        """Machines whose last command under this lease had its effect: none can be queued."""
 
     async def carry_out(self, order: Order) -> BmcTaskReport:
         """Perform the task and return its report. Raises `LeaseEnded`: then there is no report, and another agent goes on."""
@@ -91,7 +97,7 @@ class BmcEffects:
                     return await self._reseal(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
-                return await self._switch(order)
+                return await self._powered(order)
         except LeaseEnded:
             raise
         except OutcomeUnknown as unknown:
@@ -115,16 +121,60 @@ class BmcEffects:
         generation, found = await self._with_password(order, lambda bmc: bmc.describe())
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
-    async def _switch(self, order: Order) -> BmcTaskReport:
-        generation, outcome = await self._with_password(order, POWER[order.body.type])
+    async def _powered(self, order: Order) -> BmcTaskReport:
+        """Perform what commands the power of the machine. Until it has ended well, a command may be queued."""
+        node_id = order.body.node_id
+        is_quiet = node_id in self._quiet
+        self._quiet.discard(node_id)
+        if order.body.type is TaskType.METAL_START_DEPLOY_SYSTEM:
+            generation, outcome = await self._start(order, is_quiet)
+        elif order.body.type is TaskType.METAL_END_DEPLOY_SYSTEM:
+            self._media.withdraw(node_id)
+            generation, outcome = await self._with_password(order, boots.end_deploy_system, is_quiet)
+        else:
+            generation, outcome = await self._with_password(order, POWER[order.body.type], is_quiet)
+        self._quiet.add(node_id)
         return self._report(order, "completed", generation=generation, power_state=outcome.state.value)
 
-    async def _with_password(self, order: Order, work: Callable[[Bmc], Awaitable[_T]]) -> tuple[int, _T]:
+    async def _start(self, order: Order, is_quiet: bool) -> tuple[int, PowerOutcome]:
+        """Start the deploy system. Its medium is served on unless the machine was certainly not switched on."""
+        medium = self._medium(order)
+
+        async def start(bmc: Bmc) -> PowerOutcome:
+            return await boots.start_deploy_system(bmc, self._media, medium, order.lease_fence)
+
+        try:
+            return await self._with_password(order, start, is_quiet)
+        except (OutcomeUnknown, NotSettled):
+            raise
+        except (BmcProblem, NotDone):
+            self._media.withdraw(order.body.node_id)
+            raise
+
+    def _medium(self, order: Order) -> DeployMedium:
+        """The configuration of the machine's medium, with the token that was sealed to this agent. Raises NotDone."""
+        boot = order.parameters.boot
+        if boot is None:
+            raise NotDone("no_medium", "the task has no configuration of a medium")
+        text = boot.token.get(self._agent_id)
+        if text is None:
+            raise NotDone("not_sealed", "the token of the deploy system is not sealed to this agent; request it again")
+        site_id, node_id = order.parameters.site_id, order.body.node_id
+        purpose = Purpose(site_id, node_id, boot.deploy_epoch, DEPLOY_TOKEN_FORMAT)
+        try:
+            token = unseal(text, purpose, self._agent_id, self._key)
+            return DeployMedium.model_validate({**boot.model_dump(), "node_id": node_id, "token": token})
+        except SealBroken as broken:
+            raise NotDone("seal_broken", f"deploy epoch {boot.deploy_epoch}: {broken}") from broken
+
+    async def _with_password(
+        self, order: Order, work: Callable[[Bmc], Awaitable[_T]], is_quiet: bool = False
+    ) -> tuple[int, _T]:
         """Work with the first password that the BMC accepts; its generation, and the result."""
         refused: CredentialsRefused | None = None
         for password in order.parameters.passwords:
             try:
-                async with self._reached(order, self._opened(order, password)) as bmc:
+                async with self._reached(order, self._opened(order, password), is_quiet) as bmc:
                     return password.generation, await work(bmc)
             except CredentialsRefused as error:
                 refused = error
@@ -132,8 +182,8 @@ class BmcEffects:
         raise refused
 
     @asynccontextmanager
-    async def _reached(self, order: Order, password: str) -> AsyncIterator[Bmc]:
-        bmc = self._reach(order, password)
+    async def _reached(self, order: Order, password: str, is_quiet: bool) -> AsyncIterator[Bmc]:
+        bmc = self._reach(order, password, is_quiet)
         try:
             yield bmc
         finally:
@@ -205,10 +255,10 @@ class BmcEffects:
     def _purpose(order: Order, generation: int) -> Purpose:
         return Purpose(order.parameters.site_id, order.body.node_id, generation)
 
-    def _reach(self, order: Order, password: str) -> Bmc:
+    def _reach(self, order: Order, password: str, is_quiet: bool = False) -> Bmc:
         named = order.parameters
         access = BmcAccess(named.url, named.username, password, named.certificate_sha256, named.system_id)
-        return self._connect(access, lambda: self._lease.require(order.lease_fence))
+        return self._connect(access, lambda: self._lease.require(order.lease_fence), is_quiet)
 
     @staticmethod
     def _report(

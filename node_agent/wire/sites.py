@@ -14,7 +14,8 @@ from pydantic import FailFast, Field
 
 from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
-from node_agent.wire.fields import STORABLE, FromServer, Truth, Whole, Wire
+from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
+from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
 
 SEALED_LENGTH_MAX: Final = 1024
 RECIPIENTS_MAX: Final = 9
@@ -50,8 +51,24 @@ class BmcPassword(Wire):
     sealed: SealedTo
 
 
+class DeployBoot(Wire):
+    """The configuration of a machine's medium (`DeployMedium`), with its token sealed to agents of the site alone."""
+
+    deploy_epoch: DeployEpoch
+    api_url: Address
+    ca_pem: Annotated[str, Field(max_length=CA_CHARACTERS_MAX)]
+    node_api_url: Address
+    token: SealedTo
+    expires_at: Instant
+    key_set_serial: Whole = 0
+    network: MediumNetwork
+
+
 class BmcTaskParameters(Wire):
-    """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones."""
+    """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
+
+    `boot`: of `metal.start_deploy_system` alone.
+    """
 
     site_id: UUID
     url: str
@@ -60,6 +77,8 @@ class BmcTaskParameters(Wire):
     system_id: str | None = None
     passwords: Annotated[list[BmcPassword], Field(min_length=1, max_length=2)]
     recipients: Annotated[dict[UUID, PublicKeyText], Field(max_length=RECIPIENTS_MAX)] = Field(default_factory=dict)
+    # Left out if there is none: an agent of the version before refuses unknown parameters.
+    boot: DeployBoot | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class LeaseRequest(Wire):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from prometheus_client import CollectorRegistry
 
 from berth.process.sealed_passwords import Purpose, seal_to_all, unseal
 from node_agent.clock import ServerClock
@@ -24,6 +26,7 @@ from node_agent.redfish.contract import Bmc, BmcAccess
 from node_agent.site.bmcs import DEADLINES, Guard, GuardedTransport
 from node_agent.site.effects import BmcEffects, Order, StoreRefused
 from node_agent.site.lease import Lease
+from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.wire.sites import (
     BmcTaskAnswer,
     BmcTaskKind,
@@ -63,6 +66,8 @@ insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, gene
 values (%s, %s, 'https://192.0.2.7', sha256('c'), 'berth', 1, 'test')
 """
 _ENDED = "update sites set lease_until = clock_timestamp() - interval '1 s' where lease_until is not null"
+PATIENT = replace(DEADLINES, poll_seconds=10)
+"""Fewer reads of the same state."""
 Step = Callable[[], Awaitable[None]]
 
 
@@ -72,19 +77,25 @@ class Killed(BaseException):
 
 @dataclass
 class Agent:
-    """An agent of the site: its key, and the lease as its process knows it by a clock that the test moves."""
+    """An agent of the site: its key, and the lease as its process knows it by a clock that the test moves.
+
+    `medium`: the file of the deploy medium that it serves; None: none.
+    """
 
     id: uuid.UUID
     key: X25519PrivateKey
     serial: str
     run_id: uuid.UUID = field(default_factory=uuid.uuid4)
     seconds: float = 0.0
+    medium: Path | None = None
 
     def __post_init__(self) -> None:
         self.lease = Lease(lambda: self.seconds)
+        place = None if self.medium is None else MediaPlace(f"http://{self.serial}", "127.0.0.1", 0, self.medium)
+        self.media = SiteMedia(place, self.lease, CollectorRegistry())
 
 
-class _Stepping(httpx.AsyncBaseTransport):
+class Stepping(httpx.AsyncBaseTransport):
     def __init__(self, transport: httpx.AsyncBaseTransport, step: Step) -> None:
         self._transport, self._step = transport, step
 
@@ -153,13 +164,13 @@ class Rotations:
             except Invalid as refused:
                 raise StoreRefused(str(refused)) from refused
 
-        def connect(access: BmcAccess, guard: Guard) -> Bmc:
-            transport = _Stepping(GuardedTransport(StubTransport(machine.service), guard), step)
-            return RedfishBmc(access, DEADLINES, clock=machine.service.machine.clock, transport=transport)
+        def connect(access: BmcAccess, guard: Guard, quiet: bool) -> Bmc:
+            transport = Stepping(GuardedTransport(StubTransport(machine.service), guard), step)
+            return RedfishBmc(access, PATIENT, quiet=quiet, clock=machine.service.machine.clock, transport=transport)
 
         clock = ServerClock()
         clock.observe(datetime.now(UTC))
-        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store)
+        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store, agent.media)
         report: BmcTaskReport = await effects.carry_out(order)
         await step()
         answer = await accept_bmc_report(self.context, agent.id, machine.task_id, report, "r")

@@ -15,7 +15,8 @@ from tests.support.bmc.machine import Options
 from tests.support.waiting import wait_for
 
 POWER = tuple(point for point in CrashPoint if point.startswith("power."))
-ROTATING = tuple(point for point in CrashPoint if point not in POWER)
+BOOTS = tuple(point for point in CrashPoint if point.startswith(("start.", "end.")))
+ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS))
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 COMMANDS = "orchestrator/sites/commands"
 RULES = "tests/sites/test_rules.py"
 OPERATORS = "tests/sites/test_operators.py"
+BOOTS = "tests/sites/test_boots.py"
 IDENTITY = "tests/sites/test_identity.py"
 WITHOUT_THE_LEASE = (f"{IDENTITY}::test_without_the_lease_nothing_is_handed_out_stored_or_accepted",)
 EACH_STEP = ("tests/sites/test_killed_rotations.py::test_no_password_is_lost_at_any_step[killed_at]",)
@@ -140,6 +141,62 @@ MUTANTS: list[Mutant] = [
         "    if completed and kind in POWERED and",
         "    if False and kind in POWERED and",
         ("tests/sites/test_power.py::test_a_report_of_another_power_state_completes_nothing",),
+    ),
+    Mutant(
+        "sites: a medium is served after the lease",
+        "agent",
+        "node_agent/media/publications.py",
+        "        if not self.is_served():",
+        "        if False:",
+        (f"{BOOTS}::test_a_deploy_system_is_started_from_its_own_medium_and_ended",),
+    ),
+    Mutant(
+        "sites: a password of a BMC opens as the token of a deploy system",
+        "agent",
+        "berth/process/sealed_passwords.py",
+        "    if name != purpose.format:",
+        "    purpose = Purpose(purpose.site_id, purpose.node_id, purpose.generation, name)\n    if False:",
+        (f"{BOOTS}::test_a_token_that_is_not_sealed_to_this_agent_for_this_start_boots_nothing",),
+    ),
+    Mutant(
+        "sites: a machine that is on with another medium is taken for a started one",
+        "agent",
+        "node_agent/site/boots.py",
+        "        if not (found.inserted and is_medium_of(found.image, medium.token)):",
+        "        if False:",
+        (f"{BOOTS}::test_a_machine_that_is_on_with_another_medium_is_left_alone",),
+    ),
+    Mutant(
+        "sites: each agent serves a medium under another path",
+        "agent",
+        "node_agent/site/media.py",
+        "secret=_secret(medium.token)",
+        "secret=_secret(medium.token + self._place.url)",
+        (f"{BOOTS}::test_start_and_end_are_finished_whatever_step_an_agent_ends_at",),
+    ),
+    Mutant(
+        "sites: a boot from the medium stays set after the end",
+        "agent",
+        "node_agent/site/boots.py",
+        '    if override.enabled != "Disabled" and override.target != BootTarget.DISK:',
+        "    if False:",
+        (f"{BOOTS}::test_a_start_that_a_bmc_does_not_perform_is_named_and_can_be_ended",),
+    ),
+    Mutant(
+        "sites: an ended medium is served on",
+        "agent",
+        "node_agent/site/effects.py",
+        "            self._media.withdraw(node_id)\n",
+        "            pass\n",
+        (f"{BOOTS}::test_a_deploy_system_is_started_from_its_own_medium_and_ended",),
+    ),
+    Mutant(
+        "sites: a command whose effect is not known counts as done by the next one",
+        "agent",
+        "node_agent/site/effects.py",
+        "        self._quiet.discard(node_id)\n",
+        "        self._quiet.add(node_id)\n",
+        (f"{BOOTS}::test_after_a_command_without_its_effect_the_next_one_waits",),
     ),
     Mutant(
         "sites: a report without the lease counts",
