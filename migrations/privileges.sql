@@ -33,6 +33,7 @@ begin
             ('console_sessions',            'siu',   '',      '',      'sud',   '',      '',      '',      's',     'c'),
             ('consumer_positions',          'siud',  '',      '',      'siu',   '',      '',      'siu',   'siu',   's'),
             ('dead_letters',                'su',    '',      '',      'siud',  '',      '',      '',      's',     'c'),
+            ('deploy_runs',                 'siud',  's',     '',      'su',    '',      '',      '',      's',     's'),
             ('deploy_systems',              'siud',  'su',    'su',    's',     '',      '',      '',      's',     'c'),
             ('deploy_tasks',                'siud',  's',     '',      'sud',   '',      '',      '',      's',     's'),
             ('enrolment_tokens',            'siud',  '',      '',      '',      '',      '',      '',      's',     'c'),

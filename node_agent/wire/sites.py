@@ -34,7 +34,8 @@ ServerFacts = Literal["superseded", "already_applied", "lease_lost"]
 
 
 class BmcTaskKind(StrEnum):
-    """What is requested of a BMC. Its task is `metal.` and this, but for `rotate`: `metal.rotate_credentials`."""
+    """What is requested of a BMC. Its task is `metal.` and this, or `metal.rotate_credentials`, `metal.start_deploy_system`,
+    `metal.end_deploy_system`."""
 
     LOOK = "look"
     ROTATE = "rotate"
@@ -42,6 +43,8 @@ class BmcTaskKind(StrEnum):
     POWER_ON = "power_on"
     POWER_OFF = "power_off"
     POWER_RESET = "power_reset"
+    START_DEPLOY = "start_deploy"
+    END_DEPLOY = "end_deploy"
 
 
 class BmcPassword(Wire):

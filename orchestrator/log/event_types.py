@@ -87,6 +87,8 @@ _BY: Mapping[str, Schema] = {"actor_kind": TEXT}
 _BY_OPERATOR: Mapping[str, Schema] = {"actor_id": TEXT}
 _NODE: Mapping[str, Schema] = {"node_id": ID, "name": TEXT}
 _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
+_SLOTS_ENDED = {"node_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)}
+_RUN_ENDED = {"node_id": ID, "deploy_run_id": ID, "kind": TEXT, "outcome": TEXT, "failure": nullable(TEXT)}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 
 _BALANCE: Mapping[str, Schema] = {
@@ -315,12 +317,10 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     ),
     EventType.NODE_BURN_IN_ENDED: EventKind(
         _O, "a burn-in of slots in quarantine has ended",
-        {"node_id": ID, "burn_in_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)},
+        {**_SLOTS_ENDED, "burn_in_id": ID},
     ),
-    EventType.NODE_GPU_RESET_ENDED: EventKind(
-        _O, "a reset of GPUs has ended",
-        {"node_id": ID, "gpu_reset_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)},
-    ),
+    EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
+    EventType.NODE_DEPLOY_RUN_ENDED: EventKind(_O, "a run of a deploy system has ended", _RUN_ENDED),
     EventType.NODE_ORPHAN_FOUND: EventKind(
         _O, "a node runs a guest that the control plane does not know",
         {**_ORPHAN, "slots": SLOTS, "fence": nullable(FENCE), "allocation_state": nullable(TEXT)},

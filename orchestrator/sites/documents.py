@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from berth.process.sealed_passwords import fingerprint
+from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.sites.store.agents import SiteAgent
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
@@ -84,4 +85,26 @@ def task_document(task: BmcTask) -> dict[str, Any]:
         "failure": task.failure,
         "power_state": task.power_state,
         "waits": wait_document(task.waits_for, task.waits_since, task.waits_until),
+    }
+
+
+def run_document(run: DeployRun) -> dict[str, Any]:
+    """The JSON of a run of a deploy system."""
+    return {
+        "id": str(run.id),
+        "node_id": str(run.node_id),
+        "site_id": str(run.site_id),
+        "kind": run.kind.value,
+        "step": run.step.value,
+        "smbios_uuid": run.medium["smbios_uuid"],
+        "network": run.medium["network"],
+        "requested_at": rfc3339(run.requested_at),
+        "requested_by": run.requested_by,
+        "stop_requested_at": rfc3339(run.stop_requested_at),
+        "stop_requested_by": run.stop_requested_by,
+        "deploy_epoch": run.deploy_epoch,
+        "ended_at": rfc3339(run.ended_at),
+        "outcome": None if run.outcome is None else run.outcome.value,
+        "failure": run.failure,
+        "waits": wait_document(run.waits_for, run.waits_since, run.waits_until),
     }

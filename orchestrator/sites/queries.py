@@ -7,13 +7,14 @@ from uuid import UUID
 
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
-from orchestrator.nodes.store import certificates, enrolment
+from orchestrator.nodes.deploy_systems import run_store
+from orchestrator.nodes.store import certificates, enrolment, nodes
 from orchestrator.nodes.store.certificates import Standing
 from orchestrator.nodes.store.enrolment import NOT_VALID
 from orchestrator.nodes.store.holders import Holder
 from orchestrator.operations.execution import Context
-from orchestrator.problems import Unauthenticated
-from orchestrator.sites.documents import bmc_document, site_document
+from orchestrator.problems import NotFound, Unauthenticated
+from orchestrator.sites.documents import bmc_document, run_document, site_document
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.store.sites import Site, SiteCensus
@@ -75,3 +76,19 @@ async def find_bmc_tasks_to_advance(context: Context, limit: int) -> list[UUID]:
     async with context.database.reading() as reading:
         overdue = await bmc_tasks.find_overdue(reading, limit)
         return [*overdue, *await bmc_tasks.find_ready(reading, limit)]
+
+
+async def find_run(database: Database, node_id: UUID) -> dict[str, Any]:
+    """The newest run of a deploy system of a node. Raises `NotFound`."""
+    async with database.reading() as reading:
+        await nodes.read_node(reading, node_id)
+        found = await run_store.read_newest(reading, node_id)
+    if found is None:
+        raise NotFound("no run of a deploy system was requested for this node")
+    return run_document(found)
+
+
+async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:
+    """At most `limit` nodes whose run of a deploy system has a next step."""
+    async with context.database.reading() as reading:
+        return await run_store.find_movable(reading, limit)

@@ -30,12 +30,20 @@ TYPES: Final = {
     BmcTaskKind.POWER_ON: TaskType.METAL_POWER_ON,
     BmcTaskKind.POWER_OFF: TaskType.METAL_POWER_OFF,
     BmcTaskKind.POWER_RESET: TaskType.METAL_POWER_RESET,
+    BmcTaskKind.START_DEPLOY: TaskType.METAL_START_DEPLOY_SYSTEM,
+    BmcTaskKind.END_DEPLOY: TaskType.METAL_END_DEPLOY_SYSTEM,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""
-POWERED: Final = {BmcTaskKind.POWER_ON: "On", BmcTaskKind.POWER_OFF: "Off", BmcTaskKind.POWER_RESET: "On"}
+POWERED: Final = {
+    BmcTaskKind.POWER_ON: "On",
+    BmcTaskKind.POWER_OFF: "Off",
+    BmcTaskKind.POWER_RESET: "On",
+    BmcTaskKind.START_DEPLOY: "On",
+    BmcTaskKind.END_DEPLOY: "Off",
+}
 """The power state with which a completed task of these kinds ends."""
-STOPPING: Final = frozenset({BmcTaskKind.POWER_OFF, BmcTaskKind.POWER_RESET})
+STOPPING: Final = frozenset({BmcTaskKind.POWER_OFF, BmcTaskKind.POWER_RESET, BmcTaskKind.START_DEPLOY})
 """What ends a system that runs on the machine, so that the machine must not be in use."""
 
 

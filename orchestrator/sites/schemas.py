@@ -6,15 +6,18 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
+from node_agent.wire.deploy_enrolment import SMBIOS_UUID
 from node_agent.wire.sites import RECIPIENTS_MAX, SEALED_LENGTH_MAX, BmcInventory, BmcTaskKind
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence, SigningRequest
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
+from orchestrator.nodes.deploy_systems.run_rules import RunKind, RunOutcome, RunStep
+from orchestrator.nodes.deploy_systems.schemas import MACS_MAX, DeployNetwork, MacAddress
 from orchestrator.nodes.schemas import TOKEN_SECONDS_MAX
 from orchestrator.sites.states import AgentState, BmcTaskOutcome
 
@@ -173,3 +176,47 @@ class Bmc(BaseModel):
     inventory: BmcInventory | None
     looked_at: datetime | None
     task: BmcTask | None = Field(description="the newest one")
+
+
+class RunDeploySystem(Request):
+    """What a run of a deploy system does. Without `network`, that of the node's newest run; without `smbios_uuid`, the machine
+    that was inspected, or that the BMC reported at the last look."""
+
+    kind: Literal["inspect"] = "inspect"
+    network: DeployNetwork | None = None
+    smbios_uuid: Annotated[str, Field(pattern=SMBIOS_UUID)] | None = None
+    macs: Annotated[list[MacAddress], Field(max_length=MACS_MAX), FailFast()] = Field(
+        default_factory=list, description="ports that the machine must have beside that of `network`"
+    )
+    require_tpm: bool = Field(False, description="refuse the enrolment without a proof of the machine's TPM")
+
+
+class RunNetwork(BaseModel):
+    """The network that the deploy system of a run has."""
+
+    mac: str
+    address: str
+    gateway: str | None
+    vlan: Count | None
+    mtu: Count | None
+
+
+class DeployRun(BaseModel):
+    """A run of a deploy system: switch off, start, its task, end."""
+
+    id: UUID
+    node_id: UUID
+    site_id: UUID
+    kind: RunKind
+    step: RunStep = Field(description="what it does now, or did last")
+    smbios_uuid: UUID
+    network: RunNetwork
+    requested_at: datetime
+    requested_by: str
+    stop_requested_at: datetime | None
+    stop_requested_by: str | None
+    deploy_epoch: BigCount | None = Field(description="of the deploy system that it has permitted")
+    ended_at: datetime | None
+    outcome: RunOutcome | None = Field(description="null: it is open")
+    failure: str | None = Field(description="why it failed: a code, and what was found")
+    waits: Waits | None

@@ -210,7 +210,8 @@ bmc_tasks = Table(
         "kind",
         Text,
         CheckConstraint(
-            "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset')", name="bmc_task_kind"
+            "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy')",
+            name="bmc_task_kind",
         ),
         nullable=False,
     ),

@@ -60,6 +60,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'console ' || id, 'open', waits_since, waits_until from console_sessions where ended_at is null
     union all select 'GPU reset ' || id, 'open', waits_since, waits_until from node_gpu_resets where ended_at is null
     union all select 'BMC task ' || id, kind, waits_since, waits_until from bmc_tasks where ended_at is null
+    union all select 'deploy run ' || id, step, waits_since, waits_until from deploy_runs where ended_at is null
     union all select 'task of maintenance window ' || window_id, state, waits_since, waits_until from maintenance_tasks
     union all select 'allocation ' || id, health, health_since, health_until from allocations where state = 'active'
     union all select 'task ' || id, state, queued_at, expires_at from node_tasks where state in ('queued', 'dispatched')
@@ -98,6 +99,8 @@ with waiting as (
     union all
     select 'BMC task ' || id, kind, waits_for, waits_until from bmc_tasks where ended_at is null
     union all
+    select 'deploy run ' || id, step, waits_for, waits_until from deploy_runs where ended_at is null
+    union all
     select 'task of maintenance window ' || window_id || ' on node ' || node_id, state, waits_for, waits_until
     from maintenance_tasks where waits_until is not null
     union all
@@ -124,6 +127,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from console_sessions where ended_at is null")
     verdict.count(connection, "select count(*) from node_gpu_resets where ended_at is null")
     verdict.count(connection, "select count(*) from bmc_tasks where ended_at is null")
+    verdict.count(connection, "select count(*) from deploy_runs where ended_at is null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")
     verdict.scan(connection, UNITS_INCOMPLETE, "claim {0} of allocation {1} ({2}) waits for {3}: that is incomplete")
     verdict.scan(connection, ORPHANS_INCOMPLETE, "orphan {0} is {1} and waits for {2}: that is incomplete")

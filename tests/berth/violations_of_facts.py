@@ -24,6 +24,11 @@ _BMC_TASK = (
     " insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until)"
     " select node_id, site_id, 'look', 'admin:a', 'lease', clock_timestamp(), "
 )
+_DEPLOY_RUN = (
+    "insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_id, waits_for, waits_since, waits_until)"
+    " select (select node_id from slots limit 1), uuidv7(), 'inspect', '{}', 'admin:a', uuidv7(), 'site_agent',"
+    " clock_timestamp(), "
+)
 _FREE = "alter table approvals drop constraint approval_waits_while_pending; "
 DEGRADED = (
     "update allocations set health = 'degraded', health_cause = 'guest_down', health_since = clock_timestamp(),"
@@ -67,6 +72,11 @@ FACTS = [
         _GPU_RESET + "clock_timestamp() - interval '1 day'",
     ),
     planted("a GPU reset without a deadline", "P9", "(open) waits since", _GPU_RESET + "'infinity'"),
+    planted("a run without a deadline", "P9", "(power_off) waits since", _DEPLOY_RUN + "'infinity'"),
+    planted(
+        "a run that no sweeper moved", "P9", "(power_off) waits for site_agent and is overdue",
+        _DEPLOY_RUN + "clock_timestamp() - interval '1 day'",
+    ),
     planted("a task about a BMC without a deadline", "P9", "(look) waits since", _BMC_TASK + "'infinity' from made"),
     planted(
         "a task about a BMC that no sweeper ended", "P9", "(look) waits for lease and is overdue",

@@ -108,6 +108,7 @@ REMOTE: dict[str, list[str]] = {
     "node bmc rotate": ["n"],
     "node bmc reseal": ["n"],
     "node power": ["n", "on"],
+    "node run": ["n"],
     "site create": ["s", "--recovery-key", "0" * 64],
     "site list": [],
     "site show": ["s"],

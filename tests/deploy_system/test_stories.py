@@ -29,7 +29,6 @@ from orchestrator.nodes.commands.deploy_enrolment import (
 )
 from orchestrator.nodes.commands.deploy_issuance import issue_pending_deploy_systems
 from orchestrator.nodes.commands.deploy_systems import (
-    Addresses,
     DeployOrder,
     permit_deploy_system,
     request_inspection,
@@ -42,7 +41,7 @@ from orchestrator.nodes.commands.deploy_tasks import (
     lease_deploy_task,
 )
 from orchestrator.nodes.deploy_systems.queries import find_deploy_system, require_deploy_standing
-from orchestrator.nodes.deploy_systems.rules import Presented
+from orchestrator.nodes.deploy_systems.rules import Addresses, Presented
 from orchestrator.operations.execution import Context
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer

@@ -30,6 +30,7 @@ TOPOLOGY = "/api/v1/admin/nodes/{node_id}/topology"  # nothing was discovered of
 CONSOLE = "/api/v1/allocations/{allocation_id}/console"  # what the node has now, and this process serves none
 HEALTH = "/api/v1/admin/nodes/{node_id}/health"  # no probe was issued to it
 BMC = "/api/v1/admin/nodes/{node_id}/bmc"  # it has none
+DEPLOY_RUN = "/api/v1/admin/nodes/{node_id}/deploy-system/run"  # none was requested
 DEPLOY_SYSTEM = "/api/v1/admin/nodes/{node_id}/deploy-system"  # none was permitted
 """The first has another meaning of `min_version`, the second's key is not an operation's."""
 PLAN = "/api/v1/admin/maintenance/plan"
@@ -107,7 +108,7 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
     ):
         assert answer.status_code in (200, 404), answer.text
         there = (
-            path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC, DEPLOY_SYSTEM)
+            path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC, DEPLOY_SYSTEM, DEPLOY_RUN)
             and set(re.findall(r"\{(\w+)", path)) <= ids.keys()
         )
         assert (answer.status_code == 200) == there, answer.text

@@ -99,6 +99,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("InspectMachine", {}, "eb3a9f1a7592619f"),
     ("RevokeAgent", WHY, "66e3cabea70efb7d"),
+    ("RunDeploySystem", {}, "eb3a9f1a7592619f"),
     ("SwitchMachine", {"verb": "off"}, "7c7e29f2fe2de3ee"),
     (
         "PutBmc",

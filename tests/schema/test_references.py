@@ -28,6 +28,7 @@ FOREIGN_KEYS = {
     "node_burn_ins_node_id_fkey": ("node_burn_ins", "nodes"),
     "node_drains_node_id_fkey": ("node_drains", "nodes"),
     "deploy_systems_node_id_fkey": ("deploy_systems", "nodes"),
+    "deploy_runs_node_id_fkey": ("deploy_runs", "nodes"),
     "deploy_tasks_node_id_fkey": ("deploy_tasks", "nodes"),
     "deploy_task_has_permission": ("deploy_tasks", "deploy_systems"),
     "node_machines_node_id_fkey": ("node_machines", "nodes"),

@@ -63,6 +63,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "deploy_certificate_unique": ("deploy_systems", ("serial",)),
     "deploy_tasks_pkey": ("deploy_tasks", ("id",)),
     "one_deploy_task": ("deploy_tasks", ("node_id",)),
+    "deploy_runs_pkey": ("deploy_runs", ("id",)),
+    "one_deploy_run": ("deploy_runs", ("node_id",)),
     "node_machines_pkey": ("node_machines", ("node_id",)),
     "one_gpu_reset": ("node_gpu_resets", ("node_id",)),
     "site_name_unique": ("sites", ("name",)),
@@ -197,6 +199,7 @@ _BURNED_IN: Row = {"ended_at": NOW, "waits_for": None, "waits_since": None, "wai
 # Outside the predicate of a partial index: the changes to the first and to the second row, which then pass side by side.
 OUTSIDE: dict[str, list[tuple[Row, Row]]] = {
     "one_deploy_system": [({}, {"id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH})],
+    "one_deploy_run": [({**_BURNED_IN, "outcome": "completed"}, {"id": OTHER})],
     "one_deploy_task": [(
         {"ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None, "outcome": "failed", "failure": "w"},
         {"id": OTHER},

@@ -107,8 +107,8 @@ class Stepping(httpx.AsyncBaseTransport):
 class Rotations:
     """One site with two agents and a recovery key; each machine has its BMC."""
 
-    def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey) -> None:
-        self.fleet, self.context, self._signing = fleet, context, key
+    def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey, medium: Path | None) -> None:
+        self.fleet, self.context, self._signing, self._medium = fleet, context, key, medium
         self.recovery = X25519PrivateKey.generate()
         self.site_id = uuid.UUID(str(fleet.one(_SITE, self.recovery.public_key().public_bytes_raw())))
         self.first, self.second = self._agent("first"), self._agent("second")
@@ -117,7 +117,7 @@ class Rotations:
         key = X25519PrivateKey.generate()
         made = uuid.UUID(str(self.fleet.one(_AGENT, self.site_id, name, key.public_key().public_bytes_raw())))
         self.fleet.connection.execute(_CERTIFICATE, (name, made))
-        return Agent(made, key, name)
+        return Agent(made, key, name, medium=self._medium)
 
     async def machine(self) -> Machine:
         """A machine whose password is sealed to both agents, and for recovery."""
@@ -222,8 +222,11 @@ class Machine:
 
 
 @asynccontextmanager
-async def rotations(url: str) -> AsyncIterator[Rotations]:
-    """A site on this database. One context has the part of the API, of the node listener and of the worker."""
+async def rotations(url: str, medium: Path | None = None) -> AsyncIterator[Rotations]:
+    """A site on this database, whose agents serve this medium.
+
+    One context has the part of the API, of the node listener and of the worker.
+    """
     key = Ed25519PrivateKey.generate()
     database = connect_database(
         url, pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
@@ -231,7 +234,7 @@ async def rotations(url: str) -> AsyncIterator[Rotations]:
     )  # fmt: skip
     fleet = Fleet(url)
     try:
-        yield Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key)
+        yield Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key, medium)
     finally:
         await database.close()
         fleet.connection.close()

@@ -110,6 +110,10 @@ FIRST: dict[str, Row] = {
         "id": number(71), "node_id": NODE, "deploy_epoch": 1, "type": "metal.inspect", "parameters": "{}", "seconds_max": 60,
         "requested_by": "admin:1", "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
+    "deploy_runs": {
+        "id": number(72), "node_id": NODE, "site_id": number(70), "kind": "inspect", "medium": "{}", "requested_by": "admin:1",
+        "bmc_task_id": number(70), "waits_for": "site_agent", "waits_since": NOW, "waits_until": LATER,
+    },
     "node_machines": {"node_id": NODE, "smbios_uuid": OTHER, "macs": ["m"], "report": "{}", "inspected_at": NOW},
     "maintenance_tasks": {
         "window_id": number(19), "node_id": NODE, "kind": "health_probe", "seconds_max": 600, "begins_at": NOW,
@@ -241,6 +245,7 @@ SECOND: dict[str, Row] = {
     "maintenance_units": {"window_id": OTHER, "node_id": OTHER},
     "deploy_systems": {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2, "token_hash": OTHER_HASH},
     "deploy_tasks": {"id": OTHER, "node_id": OTHER},
+    "deploy_runs": {"id": OTHER, "node_id": OTHER},
     "node_machines": {"node_id": OTHER},
     "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},

@@ -193,6 +193,7 @@ WITHOUT = {
     "probes": "tests/discovery/probes/test_taking.py; one task for each node",
     "consoles": "tests/consoles/test_sweeping.py; the sessions of a process are bounded",
     "burn_ins": "tests/nodes/burn_ins; an operator requests each",
+    "deploy_runs": "tests/sites/test_runs.py; an operator requests each, one for each node",
     "deploy_tasks": "tests/deploy_system/test_tasks.py; an operator or a workflow requests each, one for each node",
     "drains": "tests/nodes/states/test_drains.py; an operator orders each",
     "gpu_resets": "tests/nodes/gpu_resets; an operator requests each",

@@ -11,7 +11,7 @@ from orchestrator.nodes.commands.probes import ProbePolicy
 from orchestrator.operations.execution import Context
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
-from worker.deploy_systems.sweeping import sweep_deploy_tasks
+from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.settings import Settings
 from worker.sites.sweeping import measure_sites, sweep_bmc_tasks
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -207,6 +207,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_deploy_tasks, context, batch),
             "tasks of deploy systems that were requested or whose task has ended",
+        ),
+        Sweeper(
+            "deploy_runs",
+            every,
+            partial(sweep_deploy_runs, context, batch),
+            "runs of deploy systems whose step has ended",
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""`berth node deploy-system`, `inspect`, `deploy-tasks`: deploy systems of bare-metal machines."""
+"""`berth node deploy-system`, `inspect`, `run`, `deploy-tasks`: deploy systems of bare-metal machines."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ TASK: list[Column] = [
     ("id", lambda t: t.id), ("type", lambda t: t.type), ("deploy epoch", lambda t: t.deploy_epoch),
     ("outcome", lambda t: t.outcome or "open"), ("requested at", lambda t: t.requested_at), ("by", lambda t: t.requested_by),
     ("issued at", lambda t: t.issued_at), ("ended at", lambda t: t.ended_at), ("failure", lambda t: t.failure),
+]  # fmt: skip
+
+RUN: list[Column] = [
+    ("id", lambda r: r.id), ("node", lambda r: r.node_id), ("kind", lambda r: r.kind), ("step", lambda r: r.step),
+    ("outcome", lambda r: r.outcome or "open"), ("failure", lambda r: r.failure), ("SMBIOS UUID", lambda r: r.smbios_uuid),
+    ("port", lambda r: r.network["mac"]), ("address", lambda r: r.network["address"]),
+    ("deploy epoch", lambda r: r.deploy_epoch), ("requested at", lambda r: r.requested_at), ("by", lambda r: r.requested_by),
+    ("stop requested at", lambda r: r.stop_requested_at), ("stopped by", lambda r: r.stop_requested_by),
+    ("ended at", lambda r: r.ended_at), ("waits for", lambda r: r.waits and r.waits.for_),
+    ("until", lambda r: r.waits and r.waits.until),
 ]  # fmt: skip
 
 
@@ -92,14 +102,58 @@ def _new_file(path: Path) -> Iterator[TextIO]:
 def inspect_machine(
     session: Session,
     node: Name,
+    mac: Annotated[str | None, typer.Option(help="network port of the deploy system, in lower case")] = None,
+    address: Annotated[str | None, typer.Option(help="its address with the prefix length: 192.0.2.7/24")] = None,
+    gateway: Annotated[str | None, typer.Option(help="address of the router")] = None,
+    vlan: Annotated[int | None, typer.Option(min=1, max=4_094, help="VLAN of the port")] = None,
+    smbios_uuid: Annotated[
+        UUID | None, typer.Option(help="of the machine; default: the inspected one, else as its BMC reports it")
+    ] = None,
+    require_tpm: Annotated[
+        bool, typer.Option("--require-tpm", help="refuse the enrolment without a proof of the TPM")
+    ] = False,
+    by_hand: Annotated[
+        bool, typer.Option("--by-hand", help="request it of a deploy system that you have permitted and boot yourself")
+    ] = False,
     stay_on: Annotated[
-        bool, typer.Option("--stay-on", help="leave the deploy system running after the report")
+        bool, typer.Option("--stay-on", help="with --by-hand: leave the deploy system running after the report")
     ] = False,
 ) -> None:
-    """Have the node's deploy system inspect its machine; it writes nothing on it."""
+    """Have the site start a deploy system that inspects the node's machine, and end it; it writes nothing on it.
+
+    Without --mac and --address the network of the newest run is used. `berth node run` shows how far it is.
+    """
+    named = mac is not None or address is not None or gateway is not None or vlan is not None
+    if by_hand and (named or smbios_uuid is not None or require_tpm):
+        raise typer.BadParameter("give --by-hand without a network or machine: its permission has them")
+    if stay_on and not by_hand:
+        raise typer.BadParameter("give --stay-on with --by-hand alone: a run ends its deploy system")
+    if named and (mac is None or address is None):
+        raise typer.BadParameter("give --mac and --address together")
     with session.client() as client:
-        task = client.inspect_machine(client.get_node(node).id, power_off=False if stay_on else None)
-        show_one(session, task, TASK)
+        node_id = client.get_node(node).id
+        if by_hand:
+            show_one(session, client.inspect_machine(node_id, power_off=False if stay_on else None), TASK)
+            return
+        network = {"mac": mac, "address": address, "gateway": gateway, "vlan": vlan}
+        run = client.run_deploy_system(
+            node_id, smbios_uuid=smbios_uuid, require_tpm=require_tpm or None,
+            network={name: value for name, value in network.items() if value is not None} if named else None,
+        )  # fmt: skip
+        show_one(session, run, RUN)
+
+
+def show_run(
+    session: Session,
+    node: Name,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="stop it: the machine is switched off and the medium taken away")
+    ] = False,
+) -> None:
+    """Show the newest run of a deploy system on a node's machine, or stop it."""
+    with session.client() as client:
+        node_id = client.get_node(node).id
+        show_one(session, client.stop_deploy_run(node_id) if stop else client.get_deploy_run(node_id), RUN)
 
 
 def list_deploy_tasks(session: Session, node: Name) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write
+from berth.client.hardware.deploy_systems import DeployRun
 from berth.client.hardware.sites import Bmc, SealedBmcPassword, Site, SiteAgent, SiteAgentToken
 from berth.client.models import Page
 
@@ -101,3 +103,31 @@ def switch_machine(
 ) -> Call[Bmc]:
     """Have the site's agent switch the machine. Raises `NotFound`, `InvalidState`, `NodeInUse`: something works on it."""
     return write("POST", f"{NODES}/{node_id}/bmc/power", Bmc, {"verb": verb}, idempotency_key)
+
+
+def run_deploy_system(
+    node_id: UUID, *, kind: Literal["inspect"] = "inspect", network: Mapping[str, Any] | None = None,
+    smbios_uuid: UUID | None = None, macs: Sequence[str] | None = None, require_tpm: bool | None = None,
+    idempotency_key: str | None = None,
+) -> Call[DeployRun]:  # fmt: skip
+    """Have the site start a deploy system on the node's machine, which does this, and end it. An open run is the answer.
+
+    `network` as of `permit_deploy_system`; None: that of the newest run. Raises `NotFound`, `Invalid`, `InvalidState`,
+    `NodeInUse`, `MachineUnknown`, `DeployNotConfigured`.
+    """
+    body = {
+        "kind": kind, "network": None if network is None else dict(network),
+        "smbios_uuid": None if smbios_uuid is None else str(smbios_uuid), "macs": None if macs is None else list(macs),
+        "require_tpm": require_tpm,
+    }  # fmt: skip
+    return write("POST", f"{NODES}/{node_id}/deploy-system/run", DeployRun, body, idempotency_key)
+
+
+def get_deploy_run(node_id: UUID) -> Call[DeployRun]:
+    """The newest run of a deploy system of a node. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/deploy-system/run", DeployRun)
+
+
+def stop_deploy_run(node_id: UUID, *, idempotency_key: str | None = None) -> Call[DeployRun]:
+    """Stop the open run of a node: the machine is switched off and the medium taken away. Raises `NotFound`, `InvalidState`."""
+    return write("POST", f"{NODES}/{node_id}/deploy-system/run/stop", DeployRun, {}, idempotency_key)

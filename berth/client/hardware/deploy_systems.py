@@ -52,6 +52,27 @@ class DeployTask(Answer):
     waits: Waits | None = None
 
 
+class DeployRun(Answer):
+    """A run of a deploy system: switch off, start, its task, end; `outcome` None: it is open."""
+
+    id: UUID
+    node_id: UUID
+    site_id: UUID
+    kind: str
+    step: str
+    smbios_uuid: UUID
+    network: dict[str, Any]
+    requested_at: datetime
+    requested_by: str
+    stop_requested_at: datetime | None = None
+    stop_requested_by: str | None = None
+    deploy_epoch: int | None = None
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    failure: str | None = None
+    waits: Waits | None = None
+
+
 class NoDeploySystem(Refused):
     """The node has no deploy system that could perform a task."""
 

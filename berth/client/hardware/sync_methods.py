@@ -69,3 +69,6 @@ class HardwareMethods:
     rotate_bmc_password = now(sites.rotate_bmc_password)
     reseal_bmc_password = now(sites.reseal_bmc_password)
     switch_machine = now(sites.switch_machine)
+    run_deploy_system = now(sites.run_deploy_system)
+    get_deploy_run = now(sites.get_deploy_run)
+    stop_deploy_run = now(sites.stop_deploy_run)

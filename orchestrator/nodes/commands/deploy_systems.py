@@ -13,32 +13,22 @@ from node_agent.protocol import TaskType
 from node_agent.wire.deploy_medium import MEDIUM_BYTES_MAX, DeployMedium, MediumNetwork
 from node_agent.wire.deploy_tasks import MetalInspectParameters, MetalParameters
 from orchestrator.audit import store as audit
-from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import store, task_store
 from orchestrator.nodes.deploy_systems.documents import permission_document, task_document
-from orchestrator.nodes.deploy_systems.refusals import DETAILS, DeployReason, MachineUnknown, NoDeploySystem
-from orchestrator.nodes.deploy_systems.rules import WRITING, NodeUse, PermissionState
+from orchestrator.nodes.deploy_systems.refusals import MachineUnknown, NoDeploySystem
+from orchestrator.nodes.deploy_systems.rules import WRITING, Addresses, PermissionState
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_unused
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store import attestation, nodes
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import Invalid, InvalidState, NodeInUse
+from orchestrator.problems import Invalid, InvalidState
 from orchestrator.tenants.principals import Actor
 
 TOKEN_BYTES: Final = 32
 INSPECT_SECONDS: Final = 900
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where a deploy system enrols and works, and what it trusts: the same for every machine."""
-
-    api_url: str
-    ca_pem: str
-    node_api_url: str
-    key_set_serial: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +57,14 @@ async def permit_deploy_system(
     """201 with the permission and the configuration of its medium, sealed for the caller. It ends the node's older one at once,
     with its tasks and its certificate.
 
-    Refusals, which change nothing: `NotFound`, `InvalidState` (the node is in service, retired, or not of the shape `baremetal`),
-    `NodeInUse`, `MachineUnknown`, `Invalid` for a configuration that does not fit its file.
+    Refusals, which change nothing: `NotFound`, `InvalidState` (the node is in service, retired, or not of the shape `baremetal`;
+    a run is open), `NodeInUse`, `MachineUnknown`, `Invalid` for a configuration that does not fit its file.
     """  # fmt: skip
     token = f"deploy1.{secrets.token_urlsafe(TOKEN_BYTES)}"
 
     async def effect(tx: Transaction) -> Done:
         await nodes.lock_node(tx, node_id)
+        await require_no_run(tx, node_id)
         await require_unused(tx, node_id, order.claim_id, writing=False)
         if order.require_tpm and (await attestation.read_tpm(tx, node_id)).policy is AttestationPolicy.OFF:
             raise InvalidState(
@@ -132,20 +123,6 @@ def _written(medium: DeployMedium) -> str:
         raise Invalid(f"network: {message}", errors=[{"field": "network", "message": message}]) from error
 
 
-async def require_unused(tx: Transaction, node_id: UUID, claim_id: int | None, *, writing: bool) -> NodeUse:
-    """The use of a locked node that allows a deploy system for this claim. Raises `InvalidState`, `NodeInUse`."""
-    use = await store.read_use(tx, node_id)
-    if use.shape != Shape.BAREMETAL:
-        raise InvalidState("only nodes of the shape `baremetal` start deploy systems", state=use.state.value)
-    obstacle = use.obstacle(claim_id, writing=writing)
-    if obstacle is DeployReason.NODE_IN_USE:
-        claims = [{"claim_id": claim, "owner_kind": kind} for claim, kind in use.claims.items() if claim != claim_id]
-        raise NodeInUse(DETAILS[obstacle], claims=claims)
-    if obstacle is not None:
-        raise InvalidState(f"{DETAILS[obstacle]}; cordon it first", state=use.state.value)
-    return use
-
-
 async def _machine(tx: Transaction, node_id: UUID, order: DeployOrder) -> tuple[UUID, list[str]]:
     """SMBIOS UUID and MACs of the machine: as ordered, else as inspected. Raises `MachineUnknown`, `Invalid`."""
     macs = sorted({order.network.mac, *order.macs})
@@ -200,6 +177,7 @@ async def request_deploy_task(
 
     async def effect(tx: Transaction) -> Done:
         await nodes.lock_node(tx, node_id)
+        await require_no_run(tx, node_id)
         permission = await store.read_newest(tx, node_id)
         live = (PermissionState.PERMITTED, PermissionState.ENROLLING, PermissionState.ENROLLED, PermissionState.STARTED)
         if permission is None or permission.state not in live:

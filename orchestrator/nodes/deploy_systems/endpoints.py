@@ -18,7 +18,6 @@ from orchestrator.http.paging import Page, PageQuery, page_of, place_after
 from orchestrator.http.services import Parts, Services
 from orchestrator.http.writes import AdminWrite, unsealed_response
 from orchestrator.nodes.commands.deploy_systems import (
-    Addresses,
     DeployOrder,
     permit_deploy_system,
     request_inspection,
@@ -27,6 +26,7 @@ from orchestrator.nodes.commands.deploy_systems import (
 from orchestrator.nodes.deploy_systems import queries
 from orchestrator.nodes.deploy_systems.documents import task_document
 from orchestrator.nodes.deploy_systems.refusals import DeployNotConfigured
+from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.schemas import (
     DeployNetwork,
     DeployTask,
@@ -50,12 +50,12 @@ async def permit(node_id: UUID, body: PermitDeploySystem, write: AdminWrite) -> 
     It ends the node's permission before it at once.
     """
     order = DeployOrder(
-        network=_network(body.network), smbios_uuid=None if body.smbios_uuid is None else UUID(body.smbios_uuid),
+        network=network_of(body.network), smbios_uuid=None if body.smbios_uuid is None else UUID(body.smbios_uuid),
         macs=tuple(body.macs), require_tpm=body.require_tpm, valid_seconds=body.valid_seconds,
         certificate_seconds=body.certificate_seconds,
     )  # fmt: skip
     answer = await permit_deploy_system(
-        write.context, write.operation(body), write.actor, write.sealer(), node_id, order, _addresses(write.parts)
+        write.context, write.operation(body), write.actor, write.sealer(), node_id, order, addresses_of(write.parts)
     )
     return unsealed_response(write, answer, "medium")
 
@@ -96,7 +96,7 @@ async def list_all(node_id: UUID, query: Annotated[PageQuery, Query()], caller: 
     return json_response({**page, "items": [task_document(one) for one in page["items"]]})
 
 
-def _network(given: DeployNetwork) -> MediumNetwork:
+def network_of(given: DeployNetwork) -> MediumNetwork:
     """The network as the medium has it. Raises `Invalid`."""
     try:
         return MediumNetwork.model_validate(given.model_dump())
@@ -105,7 +105,7 @@ def _network(given: DeployNetwork) -> MediumNetwork:
         raise Invalid(f"network: {message}", errors=[{"field": "network", "message": message}]) from error
 
 
-def _addresses(parts: Services) -> Addresses:
+def addresses_of(parts: Services) -> Addresses:
     """Where deploy systems of this installation enrol. Raises `DeployNotConfigured`."""
     settings = parts.settings
     missing = [

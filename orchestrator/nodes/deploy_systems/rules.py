@@ -78,6 +78,16 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a deploy system enrols and works, and what it trusts: the same for every machine."""
+
+    api_url: str
+    ca_pem: str
+    node_api_url: str
+    key_set_serial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Presented:
     """What a machine presents with its token; `key_sha256` is None when it asks for a challenge."""
 

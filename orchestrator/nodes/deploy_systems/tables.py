@@ -1,4 +1,4 @@
-"""Tables of deploy systems. Revision 0047 explains columns and indexes."""
+"""Tables of deploy systems. Revisions 0047 and 0048 explain columns and indexes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -171,4 +172,52 @@ node_machines = Table(
     Column("macs", ARRAY(Text), nullable=False),
     Column("report", JSONB, nullable=False),
     Column("inspected_at", TIMESTAMPTZ, nullable=False),
+)
+
+deploy_runs = Table(
+    "deploy_runs",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
+    Column("site_id", Uuid, nullable=False),
+    Column("kind", Text, CheckConstraint("kind in ('inspect')", name="deploy_run_kind"), nullable=False),
+    Column(
+        "step",
+        Text,
+        CheckConstraint("step in ('power_off', 'start', 'work', 'end')", name="deploy_run_step"),
+        nullable=False,
+        server_default="power_off",
+    ),
+    Column(
+        "medium",
+        JSONB,
+        CheckConstraint("octet_length(medium::text) <= 16384", name="deploy_run_medium_is_bounded"),
+        nullable=False,
+    ),
+    Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
+    Column("requested_by", Text, nullable=False),
+    Column("stop_requested_at", TIMESTAMPTZ),
+    Column("stop_requested_by", Text),
+    Column("deploy_epoch", BigInteger),
+    Column("bmc_task_id", Uuid, nullable=False),
+    Column("deploy_task_id", Uuid),
+    Column("attempts", SmallInteger, nullable=False, server_default=text("0")),
+    Column("waits_for", Text),
+    Column("waits_since", TIMESTAMPTZ),
+    Column("waits_until", TIMESTAMPTZ),
+    Column("ended_at", TIMESTAMPTZ),
+    Column(
+        "outcome", Text, CheckConstraint("outcome in ('completed', 'failed', 'stopped')", name="deploy_run_outcome")
+    ),
+    Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="deploy_run_failure_is_bounded")),
+    CheckConstraint("num_nulls(stop_requested_at, stop_requested_by) in (0, 2)", name="deploy_run_stop_is_whole"),
+    CheckConstraint("num_nulls(deploy_epoch, deploy_task_id) in (0, 2)", name="deploy_run_permission_is_whole"),
+    CheckConstraint("num_nulls(ended_at, outcome) in (0, 2)", name="deploy_run_end_is_whole"),
+    CheckConstraint(
+        "num_nulls(waits_for, waits_since, waits_until) = 3 * num_nonnulls(outcome)", name="deploy_run_waits"
+    ),
+    CheckConstraint("outcome is null or (failure is not null) = (outcome = 'failed')", name="deploy_run_failed_why"),
+    Index("one_deploy_run", "node_id", unique=True, postgresql_where=text("ended_at is null")),
+    Index("deploy_runs_by_node", "node_id", "id"),
+    Index("deploy_runs_open", "waits_until", "id", postgresql_where=text("ended_at is null")),
 )

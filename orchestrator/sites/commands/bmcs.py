@@ -13,6 +13,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems import task_store as deploy_tasks
 from orchestrator.nodes.deploy_systems.refusals import DeployReason
+from orchestrator.nodes.deploy_systems.uses import require_no_run
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
@@ -40,7 +41,7 @@ async def put_bmc(
     """200 with the BMC. Without a password the present one stays.
 
     Refusals: `NotFound`; `Invalid` without a password for a new BMC or another site; `SealingOutdated`; `InvalidState` if the
-    node is retired, or a task of the BMC is open.
+    node is retired, or a task of the BMC or a run is open.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -48,6 +49,7 @@ async def put_bmc(
             raise InvalidState("the node is retired", state=NodeState.RETIRED.value)
         await sites.lock_site(tx, address.site_id)
         present = await bmcs.lock_bmc(tx, node_id)
+        await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
         generation = await _generation(tx, present, address, password)
         by = f"{actor.kind.value}:{actor.id}"
@@ -93,6 +95,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
         await nodes.lock_node(tx, node_id)
         if await bmcs.lock_bmc(tx, node_id) is None:
             raise NotFound(f"node {node_id} has no BMC")
+        await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
         await bmcs.delete_bmc(tx, node_id)
         await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)
@@ -112,8 +115,8 @@ async def request_bmc_task(
 ) -> Answer:
     """200 with the BMC and its open task; an open one of the same kind is the answer.
 
-    Refusals: `NotFound`; `InvalidState` if a task of another kind is open; for what ends a running system also `NodeInUse`, and
-    `InvalidState` if the node is in service or a deploy system performs a task.
+    Refusals: `NotFound`; `InvalidState` if a task of another kind or a run is open; for what ends a running system also
+    `NodeInUse`, and `InvalidState` if the node is in service or a deploy system performs a task.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -121,6 +124,7 @@ async def request_bmc_task(
         bmc = await bmcs.lock_bmc(tx, node_id)
         if bmc is None:
             raise NotFound(f"node {node_id} has no BMC")
+        await require_no_run(tx, node_id)
         task = await bmc_tasks.lock_open(tx, node_id)
         if task is not None and task.kind is not kind:
             raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")

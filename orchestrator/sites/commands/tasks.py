@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
-from node_agent.wire.sites import BmcPassword, BmcTaskParameters
+from node_agent.wire.sites import BmcPassword, BmcTaskKind, BmcTaskParameters
 from orchestrator.audit import store as audit
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
@@ -13,6 +13,7 @@ from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, transact
+from orchestrator.sites.boots import permit_boot
 from orchestrator.sites.rules import SEALING, STOPPING, verdict_of_silence
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
@@ -53,6 +54,9 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
         if task.kind in STOPPING and (obstacle := await _obstacle(tx, task)) is not None:
             return await _end(tx, task, BmcTaskOutcome.FAILED, obstacle)
         parameters = await _parameters(tx, bmc, task, recovery_key)
+        if task.kind is BmcTaskKind.START_DEPLOY:
+            keys = await agents.sealing_keys(tx, bmc.site_id)
+            parameters = parameters.model_copy(update={"boot": await permit_boot(tx, bmc, keys)})
         await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters)
         return Advanced.ISSUED
 

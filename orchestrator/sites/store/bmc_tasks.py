@@ -99,6 +99,11 @@ update bmc_tasks set fence = :fence, envelope = cast(:envelope as jsonb), issued
 where id = :id and issued_at is null and ended_at is null
 """
 _ENVELOPE = "select envelope from bmc_tasks where id = :id"
+_END_OPEN = """
+update bmc_tasks set outcome = case when issued_at is null then 'failed' else 'unknown' end, failure = :failure,
+    ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null
+where node_id = :node_id and ended_at is null
+"""
 _END = """
 update bmc_tasks set outcome = :outcome, failure = :failure, power_state = :power_state, ended_at = clock_timestamp(),
     waits_for = null, waits_since = null, waits_until = null
@@ -219,6 +224,11 @@ async def end_task(
     cut = None if failure is None else failure[:500]
     values = {"id": task_id, "outcome": outcome.value, "failure": cut, "power_state": power_state}
     await tx.execute(_END, values)
+
+
+async def end_open(tx: Transaction, node_id: UUID, failure: str) -> None:
+    """End the open task of a locked BMC without a report, if there is one: `unknown` if it was signed."""
+    await tx.execute(_END_OPEN, {"node_id": node_id, "failure": failure})
 
 
 async def lease_bmc_tasks(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.schema.checks import Check, whole_or_absent
+import json
+
+from tests.schema.checks import Check, one_of, whole_or_absent
 from tests.support.rows import HASH, LATER, NOW, OTHER, Row
 
 _TABLE, _TASKS = "deploy_systems", "deploy_tasks"
@@ -15,6 +17,8 @@ _ISSUED: Row = {"task_id": OTHER, "issued_at": NOW}
 _OVER: Row = {"ended_at": NOW, "waits_for": None, "waits_since": None, "waits_until": None}
 _COMPLETED: Row = {**_OVER, **_ISSUED, "outcome": "completed", "result": "{}"}
 _FAILED: Row = {**_OVER, "outcome": "failed", "failure": "why"}
+_RUN_OVER: Row = {**_OVER, "outcome": "completed"}
+_RUN_FAILED: Row = {**_OVER, "outcome": "failed", "failure": "why"}
 _SHORT = b"\x01" * 31
 
 CHECKS = {
@@ -77,5 +81,39 @@ CHECKS = {
         _TASKS,
         ({**_COMPLETED, "result": None}, {**_COMPLETED, "task_id": None, "issued_at": None}),
         (_COMPLETED,),
+    ),
+    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect"),
+    "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end"),
+    "deploy_run_medium_is_bounded": Check(
+        "deploy_runs", ({"medium": json.dumps({"a": "x" * 16384})},), ({"medium": json.dumps({"a": "x" * 16000})},)
+    ),
+    "deploy_run_outcome": Check(
+        "deploy_runs",
+        ({**_RUN_OVER, "outcome": "lost"},),
+        ({}, _RUN_OVER, {**_RUN_OVER, "outcome": "stopped"}, _RUN_FAILED),
+    ),
+    "deploy_run_failure_is_bounded": Check(
+        "deploy_runs", ({**_RUN_FAILED, "failure": "x" * 501},), ({**_RUN_FAILED, "failure": "x" * 500},)
+    ),
+    "deploy_run_stop_is_whole": Check(
+        "deploy_runs",
+        ({"stop_requested_at": NOW}, {"stop_requested_by": "a"}),
+        ({}, {"stop_requested_at": NOW, "stop_requested_by": "a"}),
+    ),
+    "deploy_run_permission_is_whole": Check(
+        "deploy_runs",
+        ({"deploy_epoch": 1}, {"deploy_task_id": OTHER}),
+        ({}, {"deploy_epoch": 1, "deploy_task_id": OTHER}),
+    ),
+    "deploy_run_end_is_whole": Check(
+        "deploy_runs", ({"ended_at": NOW}, {**_RUN_OVER, "ended_at": None}), ({}, _RUN_OVER)
+    ),
+    "deploy_run_waits": Check(
+        "deploy_runs", ({"waits_for": None}, {"waits_until": None}, {**_RUN_OVER, "waits_for": "x"}), ({}, _RUN_OVER)
+    ),
+    "deploy_run_failed_why": Check(
+        "deploy_runs",
+        ({**_RUN_OVER, "failure": "f"}, {**_RUN_FAILED, "failure": None}),
+        ({}, {"failure": "f"}, _RUN_OVER, _RUN_FAILED),
     ),
 }

@@ -67,7 +67,18 @@ CHECKS = {
     "bmc_pending_is_next": Check("node_bmcs", ({"pending_generation": 1},), ({}, {"pending_generation": 2})),
     "bmc_look_is_whole": Check("node_bmcs", whole_or_absent(_LOOK), ({}, _LOOK)),
     "sealed_is_bounded": Check("bmc_credentials", ({"sealed": ""}, {"sealed": "x" * 1025}), ({"sealed": "x" * 1024},)),
-    "bmc_task_kind": one_of("bmc_tasks", "kind", "look", "rotate", "reseal", "power_on", "power_off", "power_reset"),
+    "bmc_task_kind": one_of(
+        "bmc_tasks",
+        "kind",
+        "look",
+        "rotate",
+        "reseal",
+        "power_on",
+        "power_off",
+        "power_reset",
+        "start_deploy",
+        "end_deploy",
+    ),
     "bmc_task_outcome": Check(
         "bmc_tasks", ({**_FAILED, "outcome": "lost"},), ({}, _ENDED, _FAILED, {**_FAILED, "outcome": "unknown"})
     ),

@@ -1,0 +1,136 @@
+"""The steps of a run: switch off, start a deploy system, have it do its task, end it. Pure.
+
+A run that has permitted a deploy system always ends by the step `end`, whatever went wrong: it switches the machine off and
+takes the medium away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+HISTORY_MAX: Final = 20
+"""Runs that are kept of each node."""
+RUN_SECONDS_MAX: Final = 1_800
+"""Life of the token, and how long the task of the deploy system may take from when it was permitted."""
+CERTIFICATE_SECONDS: Final = 2 * RUN_SECONDS_MAX
+SITE_STEP_SECONDS_MAX: Final = 2_400.0
+"""Longer than a task of the site can be open: requested for 600 s, and 900 s with 60 s for its report."""
+WORK_SECONDS_MAX: Final = 3 * RUN_SECONDS_MAX
+"""Longer than a task of a deploy system can be open: as long for its hello as for itself."""
+END_ATTEMPTS_MAX: Final = 3
+
+
+class RunKind(StrEnum):
+    """What the deploy system of a run does."""
+
+    INSPECT = "inspect"
+
+
+class RunStep(StrEnum):
+    """What a run does now, or did last."""
+
+    POWER_OFF = "power_off"
+    START = "start"
+    WORK = "work"
+    END = "end"
+
+
+class RunOutcome(StrEnum):
+    """How a run ended. `failed`: see its failure; the machine may be on."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class Move(StrEnum):
+    """What the worker does next with a run."""
+
+    START = "started"
+    WORK = "working"
+    END = "ending"
+    END_AGAIN = "ending_again"
+    CLOSE = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The task of the present step. `is_signed`: an agent or the deploy system may have begun; `failure` None: it completed, or
+    is open."""
+
+    is_open: bool
+    is_signed: bool
+    failure: str | None
+    is_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A locked run and its parts. `part` None: its task is gone."""
+
+    step: RunStep
+    part: Part | None
+    is_permitted: bool
+    is_started: bool
+    is_stopped: bool
+    is_overdue: bool
+    failure: str | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next move, and why the run fails from now on (None: as it was)."""
+
+    move: Move
+    failure: str | None = None
+
+
+def next_move(run: Standing) -> Next | None:
+    """The next move of a run; None while its task is under way."""
+    if run.step is RunStep.END:
+        return _after_end(run)
+    part = run.part
+    if run.step is RunStep.START and run.is_started and not run.is_stopped:
+        return Next(Move.WORK)  # whatever the agent of the site reports: the deploy system has said hello
+    if part is not None and part.is_open and not run.is_overdue:
+        if run.is_stopped and (run.step is RunStep.WORK or not part.is_signed):
+            return _undone(run, None)
+        return None
+    if part is None or part.is_open:
+        why = "gone: its task does not exist any more" if part is None else "deadline_passed: its task did not end"
+        return _undone(run, why)
+    if run.is_stopped:
+        return _undone(run, None)
+    if run.step is RunStep.WORK:
+        return Next(Move.END, part.failure)
+    if part.failure is None or (run.step is RunStep.START and part.is_unknown):
+        return Next(Move.START if run.step is RunStep.POWER_OFF else Move.WORK)
+    return _undone(run, part.failure)
+
+
+def _undone(run: Standing, failure: str | None) -> Next:
+    """End the deploy system if one may have been started; otherwise there is nothing to undo."""
+    return Next(Move.END if run.is_permitted else Move.CLOSE, failure)
+
+
+def _after_end(run: Standing) -> Next | None:
+    part = run.part
+    if part is not None and part.is_open and not run.is_overdue:
+        return None
+    if part is not None and not part.is_open and part.failure is None:
+        return Next(Move.CLOSE)
+    if run.attempts < END_ATTEMPTS_MAX:
+        return Next(Move.END_AGAIN)
+    why = "its task did not end" if part is None or part.failure is None else part.failure
+    before = "" if run.failure is None else f"; before it: {run.failure}"
+    return Next(Move.CLOSE, f"not_ended: the machine may be on, or has the medium ({why}){before}")
+
+
+def outcome_of(failure: str | None, is_stopped: bool) -> RunOutcome:
+    """How a run ended that has this failure."""
+    if failure is not None:
+        return RunOutcome.FAILED
+    return RunOutcome.STOPPED if is_stopped else RunOutcome.COMPLETED

@@ -1,0 +1,192 @@
+"""SQL of runs of deploy systems. Every change holds the lock of the node's row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.deploy_systems.run_rules import HISTORY_MAX, Part, RunKind, RunOutcome, RunStep, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class DeployRun:
+    """A run as it is stored. `outcome` is None while it is open. `medium`: what its deploy system is permitted with."""
+
+    id: UUID
+    node_id: UUID
+    site_id: UUID
+    kind: RunKind
+    step: RunStep
+    medium: dict[str, Any]
+    requested_at: datetime
+    requested_by: str
+    stop_requested_at: datetime | None
+    stop_requested_by: str | None
+    deploy_epoch: int | None
+    bmc_task_id: UUID | None
+    deploy_task_id: UUID | None
+    attempts: int
+    waits_for: str | None
+    waits_since: datetime | None
+    waits_until: datetime | None
+    ended_at: datetime | None
+    outcome: RunOutcome | None
+    failure: str | None
+
+
+_IS_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
+_NEWEST = """
+select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
+       r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
+       r.waits_until, r.ended_at, r.outcome, r.failure
+from deploy_runs r where r.node_id = :node_id order by r.id desc limit 1
+"""
+_OPEN = """
+select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
+       r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
+       r.waits_until, r.ended_at, r.outcome, r.failure
+from deploy_runs r where r.node_id = :node_id and r.ended_at is null
+"""
+_INSERT = """
+insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_id, waits_for, waits_since, waits_until)
+select :node_id, :site_id, :kind, cast(:medium as jsonb), :by, :bmc_task_id, 'site_agent', c.now,
+       c.now + make_interval(secs => :seconds_max)
+from (select clock_timestamp() as now) c
+"""
+_FORGET = """
+delete from deploy_runs where node_id = :node_id and ended_at is not null and id in (
+    select id from deploy_runs where node_id = :node_id order by id desc offset :history_max)
+"""
+_STEP = """
+update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
+    attempts = attempts + :attempts, waits_for = :waits_for, waits_since = clock_timestamp(),
+    waits_until = clock_timestamp() + make_interval(secs => :seconds_max)
+where id = :id
+"""
+_PERMIT = "update deploy_runs set deploy_epoch = :deploy_epoch, deploy_task_id = :deploy_task_id where id = :id"
+_STOP = """
+update deploy_runs set stop_requested_at = clock_timestamp(), stop_requested_by = :by
+where id = :id and stop_requested_at is null
+"""
+_END = """
+update deploy_runs set ended_at = clock_timestamp(), outcome = :outcome, failure = left(:failure, 500), waits_for = null,
+    waits_since = null, waits_until = null
+where id = :id
+"""
+_STANDING = """
+select b.id is not null as has_bmc_task, b.outcome as bmc_outcome, b.issued_at is not null as bmc_signed,
+       b.failure as bmc_failure, d.id is not null as has_deploy_task, d.ended_at is not null as deploy_ended,
+       d.task_id is not null as deploy_signed, d.failure as deploy_failure,
+       s.hello_at is not null and s.ended_at is null as is_started, r.waits_until <= clock_timestamp() as is_overdue
+from deploy_runs r
+left join bmc_tasks b on b.id = r.bmc_task_id
+left join deploy_tasks d on d.id = r.deploy_task_id
+left join deploy_systems s on s.node_id = r.node_id and s.deploy_epoch = r.deploy_epoch
+where r.id = :id
+"""
+# What the pure rule decides about: a run that is not among these is one that it leaves alone.
+_FIND = """
+select r.node_id from deploy_runs r
+left join bmc_tasks b on b.id = r.bmc_task_id
+left join deploy_tasks d on d.id = r.deploy_task_id
+left join deploy_systems s on s.node_id = r.node_id and s.deploy_epoch = r.deploy_epoch
+where r.ended_at is null
+  and (r.waits_until <= clock_timestamp()
+       or case when r.step = 'work' then d.id is null or d.ended_at is not null or r.stop_requested_at is not null
+               else b.id is null or b.outcome is not null
+                    or r.step = 'start' and s.hello_at is not null and s.ended_at is null
+                    or r.step <> 'end' and r.stop_requested_at is not null and b.issued_at is null end)
+order by r.waits_until, r.id limit :limit
+"""
+
+
+def _run(row: Any) -> DeployRun:
+    columns = dict(row._mapping)
+    outcome = columns["outcome"]
+    return DeployRun(
+        **{
+            **columns, "kind": RunKind(columns["kind"]), "step": RunStep(columns["step"]),
+            "outcome": None if outcome is None else RunOutcome(outcome),
+        }
+    )  # fmt: skip
+
+
+async def is_open(reading: Reading, node_id: UUID) -> bool:
+    """Whether a run of the node is open."""
+    return bool((await reading.execute(_IS_OPEN, {"node_id": node_id})).scalar_one())
+
+
+async def read_newest(reading: Reading, node_id: UUID) -> DeployRun | None:
+    """The newest run of a node."""
+    row = (await reading.execute(_NEWEST, {"node_id": node_id})).first()
+    return None if row is None else _run(row)
+
+
+async def read_open(tx: Transaction, node_id: UUID) -> DeployRun | None:
+    """The open run of a locked node."""
+    row = (await tx.execute(_OPEN, {"node_id": node_id})).first()
+    return None if row is None else _run(row)
+
+
+async def insert_run(
+    tx: Transaction, node_id: UUID, site_id: UUID, kind: RunKind, medium: Mapping[str, Any], by: str, bmc_task_id: UUID,
+    seconds_max: float,
+) -> None:  # fmt: skip
+    """A run of a locked node that has none open, at its first step. Of the ended ones the newest `HISTORY_MAX` are kept."""
+    values = {
+        "node_id": node_id, "site_id": site_id, "kind": kind.value, "medium": json.dumps(medium), "by": by,
+        "bmc_task_id": bmc_task_id, "seconds_max": seconds_max,
+    }  # fmt: skip
+    await tx.execute(_INSERT, values)
+    await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX})
+
+
+async def set_step(
+    tx: Transaction, run: UUID, step: RunStep, bmc_task_id: UUID | None, failure: str | None, seconds_max: float
+) -> None:
+    """The open run is at this step, which waits for so long; `bmc_task_id` None: for its deploy system."""
+    values = {
+        "id": run, "step": step.value, "bmc_task_id": bmc_task_id, "failure": failure, "seconds_max": seconds_max,
+        "attempts": int(step is RunStep.END), "waits_for": "deploy_system" if bmc_task_id is None else "site_agent",
+    }  # fmt: skip
+    await tx.execute(_STEP, values)
+
+
+async def set_permitted(tx: Transaction, run: UUID, deploy_epoch: int, deploy_task_id: UUID) -> None:
+    """The run has permitted its deploy system, and requested the task of it."""
+    await tx.execute(_PERMIT, {"id": run, "deploy_epoch": deploy_epoch, "deploy_task_id": deploy_task_id})
+
+
+async def request_stop(tx: Transaction, run: UUID, by: str) -> None:
+    """The open run is to stop; the first request counts."""
+    await tx.execute(_STOP, {"id": run, "by": by})
+
+
+async def end_run(tx: Transaction, run: UUID, outcome: RunOutcome, failure: str | None) -> None:
+    """The open run has ended."""
+    await tx.execute(_END, {"id": run, "outcome": outcome.value, "failure": failure})
+
+
+async def read_standing(tx: Transaction, run: DeployRun) -> Standing:
+    """The open run of a locked node with its parts; deadlines are evaluated now."""
+    row = (await tx.execute(_STANDING, {"id": run.id})).one()
+    part = None
+    if run.step is RunStep.WORK:
+        if row.has_deploy_task:
+            part = Part(not row.deploy_ended, row.deploy_signed, row.deploy_failure)
+    elif row.has_bmc_task:
+        part = Part(row.bmc_outcome is None, row.bmc_signed, row.bmc_failure, row.bmc_outcome == "unknown")
+    return Standing(
+        run.step, part, run.deploy_epoch is not None, row.is_started, run.stop_requested_at is not None, row.is_overdue,
+        run.failure, run.attempts,
+    )  # fmt: skip
+
+
+async def find_movable(reading: Reading, limit: int) -> list[UUID]:
+    """Nodes whose run has a next move, the earliest deadline first."""
+    return list((await reading.execute(_FIND, {"limit": limit})).scalars())

@@ -1,0 +1,53 @@
+"""The permission of a run's deploy system, made when the task that starts it is signed: its token is then as young as can be.
+
+The token is sealed to the agents of the site; the database has its hash alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from berth.process.sealed_passwords import DEPLOY_TOKEN_FORMAT, Purpose, seal_to_all
+from node_agent.protocol import TaskType
+from node_agent.wire.deploy_tasks import MetalInspectParameters
+from node_agent.wire.sites import DeployBoot
+from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import run_store, store, task_store
+from orchestrator.nodes.deploy_systems.run_rules import CERTIFICATE_SECONDS, RUN_SECONDS_MAX
+from orchestrator.sites.store.bmcs import Bmc
+
+TOKEN_BYTES: Final = 32
+
+
+async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes]) -> DeployBoot:
+    """Permit the deploy system of the open run of a locked node, and request its task; what its medium is made of."""
+    run = await run_store.read_open(tx, bmc.node_id)
+    assert run is not None, "only a run requests the start of a deploy system"
+    token = f"deploy1.{secrets.token_urlsafe(TOKEN_BYTES)}"
+    await store.end_permission(tx, bmc.node_id, "superseded")
+    values = {
+        "token_hash": hashlib.sha256(token.encode()).digest(), "smbios_uuid": UUID(run.medium["smbios_uuid"]),
+        "macs": run.medium["macs"], "tpm_required": run.medium["require_tpm"], "claim_id": None,
+        "certificate_seconds": CERTIFICATE_SECONDS, "by": run.requested_by, "valid_seconds": RUN_SECONDS_MAX,
+    }  # fmt: skip
+    deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, values)
+    parameters = MetalInspectParameters(deploy_epoch=deploy_epoch, then="power_off")
+    task = await task_store.insert_task(
+        tx, bmc.node_id, {
+            "deploy_epoch": deploy_epoch, "type": TaskType.METAL_INSPECT.value, "claim_id": None, "notify": None,
+            "parameters": parameters.model_dump_json(exclude_none=True), "seconds_max": RUN_SECONDS_MAX,
+            "by": run.requested_by,
+        },
+    )  # fmt: skip
+    await run_store.set_permitted(tx, run.id, deploy_epoch, task)
+    purpose = Purpose(bmc.site_id, bmc.node_id, deploy_epoch, DEPLOY_TOKEN_FORMAT)
+    return DeployBoot.model_validate(
+        {
+            **run.medium["addresses"], "network": run.medium["network"], "deploy_epoch": deploy_epoch,
+            "expires_at": expires_at, "token": seal_to_all(token, purpose, recipients),
+        }
+    )  # fmt: skip

@@ -1,0 +1,208 @@
+"""Runs of deploy systems: requested and stopped by operators, moved by the worker one step in each transaction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from uuid import UUID, uuid4
+
+from node_agent.wire.deploy_medium import MediumNetwork
+from node_agent.wire.sites import BmcTaskKind
+from orchestrator.audit import store as audit
+from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_events
+from orchestrator.nodes.deploy_systems import run_store, store, task_store
+from orchestrator.nodes.deploy_systems.refusals import MachineUnknown
+from orchestrator.nodes.deploy_systems.rules import Addresses
+from orchestrator.nodes.deploy_systems.run_rules import (
+    SITE_STEP_SECONDS_MAX,
+    WORK_SECONDS_MAX,
+    Move,
+    Next,
+    RunKind,
+    RunStep,
+    next_move,
+    outcome_of,
+)
+from orchestrator.nodes.deploy_systems.run_store import DeployRun
+from orchestrator.nodes.deploy_systems.uses import require_unused
+from orchestrator.nodes.store import nodes
+from orchestrator.operations.execution import Context, Done, run_once, transact
+from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import Invalid, InvalidState, NotFound
+from orchestrator.sites.documents import run_document
+from orchestrator.sites.rules import REQUEST_SECONDS_MAX
+from orchestrator.sites.states import BmcTaskOutcome
+from orchestrator.sites.store import bmc_tasks, bmcs
+from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.tenants.principals import Actor, ActorKind
+
+_WORKER = Actor(ActorKind.WORKER, "deploy_runs")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What an operator requests. `network` None: as the newest run of the node had it. `smbios_uuid` None: of the inspected
+    machine, else as the BMC reports it."""
+
+    kind: RunKind
+    network: MediumNetwork | None
+    smbios_uuid: UUID | None
+    macs: tuple[str, ...]
+    require_tpm: bool
+
+
+async def request_run(
+    context: Context, operation: Operation, actor: Actor, node_id: UUID, order: RunOrder, addresses: Addresses
+) -> Answer:
+    """200 with the run, at its first step; an open run of the same kind is the answer.
+
+    Refusals, which change nothing: `NotFound` (no node, or no BMC), `NodeInUse`, `InvalidState` (the node is in service, or
+    something works on its machine), `MachineUnknown`, `Invalid` without a network.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        bmc = await bmcs.lock_bmc(tx, node_id)
+        if bmc is None:
+            raise NotFound(f"node {node_id} has no BMC: berth node bmc set")
+        if await run_store.is_open(tx, node_id):
+            return await _shown(tx, node_id)
+        await require_unused(tx, node_id, None, writing=False)
+        await _require_idle(tx, node_id)
+        medium = await _medium(tx, bmc, order)
+        by = f"{actor.kind.value}:{actor.id}"
+        task = await bmc_tasks.request_task(
+            tx, node_id, bmc.site_id, BmcTaskKind.POWER_OFF, by, REQUEST_SECONDS_MAX
+        )  # fmt: skip
+        await run_store.insert_run(
+            tx, node_id, bmc.site_id, order.kind, {**medium, "addresses": asdict(addresses)}, by, task.id,
+            SITE_STEP_SECONDS_MAX,
+        )  # fmt: skip
+        said = {"kind": order.kind.value, **medium}
+        await audit.record(tx, actor, "node.request_deploy_run", f"nodes/{node_id}", said, operation.request_id)
+        return await _shown(tx, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _require_idle(tx: Transaction, node_id: UUID) -> None:
+    """Return if no task of the machine's BMC or deploy system is open. Raises `InvalidState`."""
+    task = await bmc_tasks.lock_open(tx, node_id)
+    if task is not None:
+        raise InvalidState(f"a task ({task.kind.value}) of the BMC is open; wait for its end", state="task_open")
+    deploying = await task_store.find_open_of(tx, node_id)
+    if deploying is not None:
+        raise InvalidState(f"task {deploying} of the deploy system is open; wait for its end", state="deploy_task")
+
+
+async def _medium(tx: Transaction, bmc: Bmc, order: RunOrder) -> dict[str, object]:
+    """Machine and network of the deploy system. Raises `MachineUnknown`, `Invalid`."""
+    known = await store.read_machine(tx, bmc.node_id)
+    before = await run_store.read_newest(tx, bmc.node_id)
+    network = None if order.network is None else order.network.model_dump(mode="json")
+    if network is None and before is not None:
+        network = before.medium["network"]
+    if network is None:
+        message = "give the network of the deploy system; later runs of the node use it again"
+        raise Invalid(f"network: {message}", errors=[{"field": "network", "message": message}])
+    smbios_uuid = order.smbios_uuid or (known and known.smbios_uuid) or _reported(bmc)
+    if smbios_uuid is None:
+        raise MachineUnknown(
+            "neither inspection nor BMC has named the machine: request a look, or give its smbios_uuid"
+        )
+    macs = sorted({network["mac"], *order.macs})
+    strange = [] if known is None or order.smbios_uuid is not None else [mac for mac in macs if mac not in known.macs]
+    if strange:
+        message = f"{', '.join(strange)}: the inspection found no such port; give smbios_uuid if a port was replaced"
+        raise Invalid(message, errors=[{"field": "network.mac", "message": message}])
+    return {"network": network, "smbios_uuid": str(smbios_uuid), "macs": macs, "require_tpm": order.require_tpm}
+
+
+def _reported(bmc: Bmc) -> UUID | None:
+    """The SMBIOS UUID that the BMC reported at the last look."""
+    try:
+        return None if bmc.inventory is None else UUID(bmc.inventory["uuid"])
+    except ValueError:
+        return None
+
+
+async def stop_run(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
+    """200 with the run: its permission ends at once, and the worker switches the machine off and takes the medium away.
+
+    Refusals: `NotFound`, `InvalidState` if no run is open. Repeating it changes nothing.
+    """
+
+    async def effect(tx: Transaction) -> Done:
+        await nodes.lock_node(tx, node_id)
+        run = await run_store.read_open(tx, node_id)
+        if run is None:
+            raise InvalidState("no run of a deploy system is open on the node", state="no_run")
+        await run_store.request_stop(tx, run.id, f"{actor.kind.value}:{actor.id}")
+        if run.deploy_epoch is not None:
+            await store.end_permission(tx, node_id, "revoked")
+        said = {"deploy_run": str(run.id), "step": run.step.value}
+        await audit.record(tx, actor, "node.stop_deploy_run", f"nodes/{node_id}", said, operation.request_id)
+        return await _shown(tx, node_id)
+
+    return await run_once(context, operation, effect, None)
+
+
+async def _shown(tx: Transaction, node_id: UUID) -> Done:
+    run = await run_store.read_newest(tx, node_id)
+    assert run is not None, "it is open"
+    return Done(200, run_document(run), node_id)
+
+
+async def advance_run(context: Context, node_id: UUID) -> Move | None:
+    """Move the open run of the node by one step, evaluated under the locks of node and BMC; None: its task is under way."""
+
+    async def work(tx: Transaction) -> Move | None:
+        await nodes.lock_node(tx, node_id)
+        await bmcs.lock_bmc(tx, node_id)
+        run = await run_store.read_open(tx, node_id)
+        if run is None:
+            return None
+        following = next_move(await run_store.read_standing(tx, run))
+        if following is not None:
+            await _move(tx, run, following)
+        return None if following is None else following.move
+
+    return await transact(context, work)
+
+
+async def _move(tx: Transaction, run: DeployRun, following: Next) -> None:
+    failure = following.failure or run.failure
+    if following.move is Move.WORK:
+        task = await bmc_tasks.lock_open(tx, run.node_id)
+        if task is not None:
+            await bmc_tasks.end_task(tx, task.id, BmcTaskOutcome.COMPLETED, None)
+        await run_store.set_step(tx, run.id, RunStep.WORK, None, failure, WORK_SECONDS_MAX)
+        return
+    await bmc_tasks.end_open(tx, run.node_id, "run_ended: its run goes on without it")
+    if following.move is Move.CLOSE:
+        await _close(tx, run, failure)
+    elif following.move is Move.START:
+        await _request(tx, run, RunStep.START, BmcTaskKind.START_DEPLOY, failure)
+    else:
+        await store.end_permission(tx, run.node_id, "revoked")
+        await _request(tx, run, RunStep.END, BmcTaskKind.END_DEPLOY, failure)
+
+
+async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTaskKind, failure: str | None) -> None:
+    """Have the site perform the task of a step."""
+    task = await bmc_tasks.request_task(
+        tx, run.node_id, run.site_id, kind, f"deploy_run:{run.id}", REQUEST_SECONDS_MAX
+    )  # fmt: skip
+    await run_store.set_step(tx, run.id, step, task.id, failure, SITE_STEP_SECONDS_MAX)
+
+
+async def _close(tx: Transaction, run: DeployRun, failure: str | None) -> None:
+    outcome = outcome_of(failure, run.stop_requested_at is not None)
+    await run_store.end_run(tx, run.id, outcome, failure)
+    said = {"kind": run.kind.value, "outcome": outcome.value, "failure": failure}
+    await audit.record(
+        tx, _WORKER, "node.deploy_run_ended", f"nodes/{run.node_id}", {"deploy_run": str(run.id), **said}, None
+    )
+    ended = {"node_id": run.node_id, "deploy_run_id": run.id, **said}
+    await append_events(tx, [Event(EventType.NODE_DEPLOY_RUN_ENDED, f"nodes/{run.node_id}", uuid4(), None, ended)])

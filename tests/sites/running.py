@@ -1,0 +1,155 @@
+"""Runs over the real commands, with agents of a site in this process, a stub BMC, and a deploy system that is played here."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from node_agent.media.placeholder import CONFIGURATION_BYTES
+from node_agent.wire.deploy_enrolment import DeployResultReport
+from node_agent.wire.deploy_medium import DeployMedium, MediumNetwork, read_medium
+from orchestrator.nodes.commands.deploy_tasks import accept_deploy_result, advance_deploy_task
+from orchestrator.nodes.deploy_systems.rules import Addresses
+from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
+from orchestrator.operations.store.operations import Answer
+from orchestrator.sites.commands.runs import RunOrder, advance_run, request_run, stop_run
+from orchestrator.sites.queries import find_run, find_runs_to_advance
+from tests.allocations.driving import ADMIN
+from tests.allocations.reconciling import admin_operation
+from tests.deploy_system.stage import INSPECTED, MAC, OTHER_MAC, SMBIOS
+from tests.media.media_files import AT, common_medium
+from tests.sites.rotations import Agent, Machine, Rotations, rotations
+
+ADDRESSES = Addresses("https://api.example", "CA", "https://nodes.example", 3)
+NETWORK = MediumNetwork.model_validate({"mac": MAC, "address": "192.0.2.7/24"})
+_STARTED = """
+update deploy_systems set used_at = clock_timestamp(), key_sha256 = sha256('k'), csr_pem = 'csr', serial = id::text, pem = 'pem',
+    not_after = clock_timestamp() + interval '1 hour', authority_key_sha256 = sha256('a'), hello_at = clock_timestamp(),
+    hello = '{}'
+where node_id = %s and deploy_epoch = %s and ended_at is null returning serial
+"""
+_RUN_OVER = "update deploy_runs set waits_until = clock_timestamp() where node_id = %s and ended_at is null"
+
+
+@dataclass
+class Run:
+    """A machine of the site, and the run on it."""
+
+    stage: Rotations
+    machine: Machine
+
+    @property
+    def node(self) -> uuid.UUID:
+        return self.machine.node_id
+
+    def row(self, statement: str, *values: Any) -> Any:
+        return self.stage.fleet.connection.execute(statement, values).fetchone()
+
+    async def request(self, network: MediumNetwork | None = NETWORK, smbios: uuid.UUID | None = SMBIOS) -> Answer:
+        """An operator's request."""
+        order = RunOrder(RunKind.INSPECT, network, smbios, (OTHER_MAC,), False)
+        return await request_run(self.stage.context, admin_operation(), ADMIN, self.node, order, ADDRESSES)
+
+    async def stop(self) -> Answer:
+        return await stop_run(self.stage.context, admin_operation(), ADMIN, self.node)
+
+    async def shown(self) -> dict[str, Any]:
+        return await find_run(self.stage.context.database, self.node)
+
+    async def advance(self) -> Move | None:
+        """What the worker does next; the sweeper selects the run exactly if there is something to do."""
+        selected = self.node in await find_runs_to_advance(self.stage.context, 100)
+        move = await advance_run(self.stage.context, self.node)
+        assert selected is (move is not None)
+        return move
+
+    async def perform(self, agent: Agent | None = None) -> None:
+        """The site's agent performs the open task of the machine."""
+        found = self.row("select id from bmc_tasks where node_id = %s and ended_at is null", self.node)
+        self.machine.task_id = found[0]
+        agent = agent or self.stage.first
+        answer = await self.stage.perform(agent, self.machine, await self.stage.take(agent, self.machine), _nothing)
+        assert answer.applied
+
+    def medium(self, agent: Agent | None = None) -> DeployMedium:
+        """What the machine reads from its medium, which the agent serves."""
+        image = self.machine.service.machine.image
+        assert image is not None
+        found = (agent or self.stage.first).media._publications.find("/" + image.split("/", 3)[3])
+        assert found is not None
+        return read_medium(found.read(AT, CONFIGURATION_BYTES))
+
+    def boot(self) -> str:
+        """The machine boots from its medium, enrols with its token and says hello; the serial of its certificate."""
+        medium = self.medium()
+        known = self.row("select token_hash from deploy_systems where node_id = %s and ended_at is null", self.node)
+        assert bytes(known[0]) == hashlib.sha256(medium.token.encode()).digest()
+        return str(self.row(_STARTED, self.node, medium.deploy_epoch)[0])
+
+    async def report(self, serial: str, failure: dict[str, str] | None = None) -> None:
+        """The deploy system performs its signed task, and powers the machine off."""
+        epoch = (await self.shown())["deploy_epoch"]
+        await advance_deploy_task(self.stage.context, self.node)
+        task, fence = self.row(
+            "select id, fence from node_tasks where node_id = %s and deploy_epoch = %s", self.node, epoch
+        )
+        body: dict[str, Any] = {"fence": fence, "outcome": "completed", "result": INSPECTED}
+        if failure is not None:
+            body = {"fence": fence, "outcome": "failed", "failure": failure}
+        report = DeployResultReport.model_validate(body)
+        answer = await accept_deploy_result(self.stage.context, self.node, epoch, serial, task, report)
+        assert answer.applied
+        self.machine.service.machine.power = "Off"
+        await advance_deploy_task(self.stage.context, self.node)
+
+    def expire(self) -> None:
+        """The deadline of the step passes."""
+        self.stage.fleet.connection.execute(_RUN_OVER, (self.node,))
+
+    def is_undone(self) -> bool:
+        """Whether the machine is off without a medium, boots from no CD, nothing serves one, and no deploy system counts."""
+        found = self.machine.service.machine
+        served = [
+            one for agent in (self.stage.first, self.stage.second) for one in agent.media._publications._published
+        ]
+        permitted = self.row("select count(*) from deploy_systems where node_id = %s and ended_at is null", self.node)
+        return (found.power, found.image, served, permitted[0]) == ("Off", None, [], 0) and (
+            found.override["enabled"] == "Disabled" or found.override["target"] != "Cd"
+        )
+
+
+async def _nothing() -> None:
+    """A step of an agent that goes on."""
+
+
+@asynccontextmanager
+async def running(url: str, directory: Path) -> AsyncIterator[Run]:
+    """A cordoned machine that is on, in a site whose agents serve a medium."""
+    medium = directory / "deploy.iso"
+    common_medium(medium)
+    async with rotations(url, medium) as stage:
+        yield await another(stage)
+
+
+async def another(stage: Rotations) -> Run:
+    """One more machine of the site."""
+    machine = await stage.machine()
+    stage.fleet.connection.execute("update nodes set state = 'cordoned' where id = %s", (machine.node_id,))
+    machine.service.machine.power = "On"
+    return Run(stage, machine)
+
+
+async def to_work(run: Run) -> str:
+    """A run whose deploy system has said hello; the serial of its certificate."""
+    await run.request()
+    await run.perform()
+    assert await run.advance() is Move.START
+    await run.perform()
+    serial = run.boot()
+    assert await run.advance() is Move.WORK
+    return serial
