@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from prometheus_client import CollectorRegistry
 
 from berth.process.sealed_passwords import Purpose, seal_to_all, unseal
+from migrations.roles import Role
 from node_agent.clock import ServerClock
 from node_agent.protocol import Envelope, TaskBody, open_envelope
 from node_agent.redfish.client import RedfishBmc
@@ -44,6 +45,7 @@ from orchestrator.sites.commands.reports import accept_bmc_report, store_passwor
 from orchestrator.sites.commands.tasks import advance_bmc_task
 from orchestrator.sites.store import bmc_tasks
 from orchestrator.tasks.signing import TaskSigner
+from tests.databases import as_role
 from tests.placement.fleet import ADD_NODES, Fleet
 from tests.support.bmc.clock import VirtualClock
 from tests.support.bmc.machine import StubMachine
@@ -109,6 +111,7 @@ class Rotations:
 
     def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey, medium: Path | None) -> None:
         self.fleet, self.context, self._signing, self._medium = fleet, context, key, medium
+        self.worker = context
         self.recovery = X25519PrivateKey.generate()
         self.site_id = uuid.UUID(str(fleet.one(_SITE, self.recovery.public_key().public_bytes_raw())))
         self.first, self.second = self._agent("first"), self._agent("second")
@@ -145,7 +148,7 @@ class Rotations:
         held = await take_site_lease(self.context, agent.id, wanted, 20.0, "r")
         assert held.held
         agent.lease.grant(held.fence, 20.0, agent.seconds)
-        await advance_bmc_task(self.context, machine.task_id)
+        await advance_bmc_task(self.worker, machine.task_id)
         leased = await lease_bmc_tasks(self.context, agent.id, agent.serial, agent.run_id, held.fence, [], 9)
         assert leased is not None
         (envelope,) = (one.envelope for one in leased if one.task_id == machine.task_id)
@@ -232,9 +235,16 @@ async def rotations(url: str, medium: Path | None = None) -> AsyncIterator[Rotat
         url, pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
         application="tests",
     )  # fmt: skip
+    as_worker = connect_database(
+        as_role(url, Role.WORKER), pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
+        application="tests",
+    )  # fmt: skip
     fleet = Fleet(url)
     try:
-        yield Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key, medium)
+        made = Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key, medium)
+        made.worker = Context(as_worker, Limits(), TaskSigner(key))
+        yield made
     finally:
         await database.close()
+        await as_worker.close()
         fleet.connection.close()

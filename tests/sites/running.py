@@ -63,8 +63,8 @@ class Run:
 
     async def advance(self) -> Move | None:
         """What the worker does next; the sweeper selects the run exactly if there is something to do."""
-        selected = self.node in await find_runs_to_advance(self.stage.context, 100)
-        move = await advance_run(self.stage.context, self.node)
+        selected = self.node in await find_runs_to_advance(self.stage.worker, 100)
+        move = await advance_run(self.stage.worker, self.node)
         assert selected is (move is not None)
         return move
 
@@ -94,7 +94,7 @@ class Run:
     async def report(self, serial: str, failure: dict[str, str] | None = None) -> None:
         """The deploy system performs its signed task, and powers the machine off."""
         epoch = (await self.shown())["deploy_epoch"]
-        await advance_deploy_task(self.stage.context, self.node)
+        await advance_deploy_task(self.stage.worker, self.node)
         task, fence = self.row(
             "select id, fence from node_tasks where node_id = %s and deploy_epoch = %s", self.node, epoch
         )
@@ -105,7 +105,7 @@ class Run:
         answer = await accept_deploy_result(self.stage.context, self.node, epoch, serial, task, report)
         assert answer.applied
         self.machine.service.machine.power = "Off"
-        await advance_deploy_task(self.stage.context, self.node)
+        await advance_deploy_task(self.stage.worker, self.node)
 
     def expire(self) -> None:
         """The deadline of the step passes."""

@@ -242,6 +242,8 @@ def test_a_run_is_stopped_at_any_step(database_url: str, tmp_path: Path, step: s
             await run.advance()
         assert body_of(await run.stop())["stop_requested_at"] is not None
         assert (await run.stop()).status == 200
+        counting = "select count(*) from deploy_systems where node_id = %s and ended_at is null"
+        assert run.row(counting, run.node)[0] == 0, "its deploy system is refused at once"
         if step == "signed":
             assert await run.advance() is None, "an agent may perform it"
             await run.perform()

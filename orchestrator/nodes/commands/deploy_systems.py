@@ -1,4 +1,4 @@
-"""Permit a deploy system on the machine of a node, and request its tasks. Nothing else makes a permission."""
+"""Permit a deploy system on the machine of a node, and request its tasks. Beside it, runs make permissions alone."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 COMMANDS = "orchestrator/sites/commands"
 RULES = "tests/sites/test_rules.py"
 OPERATORS = "tests/sites/test_operators.py"
+RUNS = "tests/sites/test_runs.py"
+RUN_RULES = "orchestrator/nodes/deploy_systems/run_rules.py"
 BOOTS = "tests/sites/test_boots.py"
 IDENTITY = "tests/sites/test_identity.py"
 WITHOUT_THE_LEASE = (f"{IDENTITY}::test_without_the_lease_nothing_is_handed_out_stored_or_accepted",)
@@ -270,5 +272,53 @@ MUTANTS: list[Mutant] = [
         "        gauge.clear()\n",
         "        pass\n",
         ("tests/sites/test_metrics.py::test_the_workers_metrics_follow_the_database",),
+    ),
+    Mutant(
+        "sites: a run that fails leaves its deploy system",
+        "nodes",
+        RUN_RULES,
+        "return Next(Move.END if run.is_permitted else Move.CLOSE, failure)",
+        "return Next(Move.CLOSE, failure)",
+        (f"{RUNS}::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",),
+    ),
+    Mutant(
+        "sites: a run waits on after its deadline",
+        "nodes",
+        RUN_RULES,
+        "    if part is not None and part.is_open and not run.is_overdue:\n        if run.is_stopped",
+        "    if part is not None and part.is_open:\n        if run.is_stopped",
+        (f"{RUNS}::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",),
+    ),
+    Mutant(
+        "sites: the report of an agent proves a boot, not the hello",
+        "nodes",
+        RUN_RULES,
+        "    if run.step is RunStep.START and run.is_started and not run.is_stopped:",
+        "    if False:",
+        (f"{RUNS}::test_a_hello_proves_the_boot_whatever_the_agent_reports",),
+    ),
+    Mutant(
+        "sites: a machine is switched off beside an open run",
+        "nodes",
+        "orchestrator/nodes/deploy_systems/uses.py",
+        "    if await run_store.is_open(tx, node_id):",
+        "    if False:",
+        (f"{RUNS}::test_nothing_else_works_on_a_machine_while_a_run_is_open",),
+    ),
+    Mutant(
+        "sites: a stopped run leaves its permission until its end",
+        "nodes",
+        f"{COMMANDS}/runs.py",
+        '            await store.end_permission(tx, node_id, "revoked")',
+        "            pass",
+        (f"{RUNS}::test_a_run_is_stopped_at_any_step[working]",),
+    ),
+    Mutant(
+        "sites: an end that failed counts as done",
+        "nodes",
+        RUN_RULES,
+        "    if part is not None and not part.is_open and part.failure is None:\n        return Next(Move.CLOSE)",
+        "    if part is not None and not part.is_open:\n        return Next(Move.CLOSE)",
+        (f"{RUNS}::test_an_end_that_fails_is_tried_again_and_then_named",),
     ),
 ]
