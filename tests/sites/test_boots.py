@@ -9,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
+from berth.local.servers import free_port
 from berth.process.sealed_passwords import DEPLOY_TOKEN_FORMAT, Purpose
 from node_agent.media.medium import MediumChanged
 from node_agent.media.placeholder import CONFIGURATION_BYTES
 from node_agent.protocol import TaskType
-from node_agent.site.lease import LeaseEnded
-from node_agent.wire.deploy_medium import read_medium
+from node_agent.site.lease import Lease, LeaseEnded
+from node_agent.site.media import MediaPlace, SiteMedia
+from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from node_agent.wire.sites import BmcTaskReport
-from tests.media.media_files import AT
+from tests.media.media_files import AT, common_medium
 from tests.sites.boots import END, NODE, SITE, START, TOKEN, Agent, Rack
 from tests.sites.rotations import Killed
 from tests.support.bmc.faults import Fault
@@ -244,5 +248,28 @@ def test_after_a_command_without_its_effect_the_next_one_waits(tmp_path: Path) -
         began = rack.machine.clock.now()
         assert outcome(await rack.perform(rack.first, on)) == ("completed", None)
         assert rack.machine.clock.now() - began >= 30
+
+    asyncio.run(scene())
+
+
+def test_a_bmc_reads_a_medium_over_http_while_the_lease_is_held(tmp_path: Path) -> None:
+    async def scene() -> None:
+        file, port = tmp_path / "deploy.iso", free_port()
+        common_medium(file)
+        lease = Lease(lambda: 0.0)
+        lease.grant(1, 20.0, 0.0)
+        place = MediaPlace(f"http://127.0.0.1:{port}", "127.0.0.1", port, file)
+        media = SiteMedia(place, lease, CollectorRegistry())
+        await media.start()
+        boot = Rack(tmp_path).parameters(START).boot
+        assert boot is not None
+        medium = DeployMedium.model_validate({**boot.model_dump(), "node_id": NODE, "token": TOKEN})
+        url = await media.publish(medium, 1)
+        async with httpx.AsyncClient() as bmc:
+            read = await bmc.get(url)
+            assert (read.status_code, TOKEN.encode() in read.content) == (200, True)
+            lease.drop()
+            assert (await bmc.get(url)).status_code == 404
+        await media.stop()
 
     asyncio.run(scene())
