@@ -57,7 +57,9 @@ def test_the_control_plane_reads_what_an_agent_of_the_release_sends(
 def test_an_agent_of_the_release_reads_what_the_control_plane_sends(
     release: Schemas, present: Schemas, name: str
 ) -> None:
-    assert list(unread(present["messages"][name], release["messages"][name], name)) == []
+    found = list(unread(present["messages"][name], release["messages"][name], name))
+    # A type that the release does not know is no message that changed: its agents refuse such a task.
+    assert [why for why in found if not why.startswith("TaskBody/type: ")] == []
 
 
 def test_every_message_is_of_one_direction(present: Schemas) -> None:

@@ -8,7 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0049"
 down_revision = "0048"
-LOCKS = ("bmc_tasks",)
+LOCKS = ("nodes", "bmc_tasks")
 
 _STATEMENTS = b"""
 alter table bmc_tasks drop constraint bmc_task_kind, add constraint bmc_task_kind check (
