@@ -86,6 +86,7 @@ begin
             ('reservations',                'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('reservation_states',          's',     '',      '',      's',     '',      '',      '',      's',     's'),
             ('resources',                   'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
+            ('restores',                    's',     's',     's',     's',     's',     's',     's',     's',     's'),
             ('retention_policies',          'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('sku_prices',                  'si',    '',      '',      's',     '',      '',      '',      's',     's'),
             ('site_agent_certificate_requests', 'siud', 'si', 'sud', '',   '',      '',      '',      's',     's'),
@@ -117,7 +118,10 @@ begin
             ('log_extend',                  'x',     '',      '',      '',      '',      '',      'x',     '',      ''),
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
-            ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      '')
+            ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
+            ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),
             ('console_sessions', array['secret_sha256']), ('dead_letters', array['excerpt']),

@@ -27,7 +27,7 @@ from orchestrator.http.services import Services
 from orchestrator.nodes.issuer import run_issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.operations.gate_settings import GateSettings
-from orchestrator.problems import DatabaseUnavailable, Problem
+from orchestrator.problems import DatabaseUnavailable, Problem, RestoreInProgress
 from orchestrator.settings import Settings
 from orchestrator.tracing import start_tracing
 
@@ -71,6 +71,9 @@ async def _wait_for_database(services: Services) -> None:
         try:
             return await require_schema(services.context.database)
         except Problem as problem:
+            if isinstance(problem, RestoreInProgress):
+                log.warning("restore_in_progress", why=problem.detail)
+                return None  # its listeners say so to every caller, and serve when the restore is closed
             pooler = pooler_behind(problem)
             if pooler is not None:
                 raise CannotStart(str(pooler)) from problem

@@ -317,6 +317,13 @@ class DatabaseUnavailable(Problem):
     retry_after_seconds = 1
 
 
+class RestoreInProgress(DatabaseUnavailable):
+    """The database is being restored to an earlier moment; nothing is served until the restore is closed."""
+
+    code, title = "restore_in_progress", "Restore in progress"
+    retry_after_seconds = 5
+
+
 class CertificatePending(Problem):
     """The request for a certificate is recorded and the issuer has not signed it yet; the same request returns it later."""
 

@@ -112,7 +112,7 @@ class History:
 
 async def compare(settings: Settings, address: str) -> History:
     """Compare stream and log by content. Raises `ServerUnavailable`, and `PublishingStopped` if the log has no head."""
-    async with LogReader.connected(address) as reader, NatsLink.connected(settings) as link:
+    async with LogReader.connected(address, during_restore=True) as reader, NatsLink.connected(settings) as link:
         stream = await link.stream()
         # The head is read after the stream's end: read the other way round, a busy log would seem to be behind NATS.
         status = await reader.read_status()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from berth.process.backoff import Backoff, jittered
+from berth.process.restore_gate import restore_behind
 from outbox_relay.continuity import Known, require_same_event, resume_timeline
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.feed import Feed
@@ -30,7 +31,7 @@ from outbox_relay.postgres import bounded_address
 from outbox_relay.problems import PublishingStopped, ServerUnavailable, StoresNothing
 from outbox_relay.reading import LogReader, LogStatus
 from outbox_relay.settings import Settings
-from outbox_relay.state import LogHead, RelayState, Stopped
+from outbox_relay.state import WAITING_FOR_RESTORE, LogHead, RelayState, Stopped
 from outbox_relay.stream import first_version_to_publish, require_safe_configuration
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -80,6 +81,8 @@ class Publisher:
             except ServerUnavailable as lost:
                 self._note_stopped(None)
                 self.state.publishing = f"waiting for {lost.server}"
+                if restore_behind(lost) is not None:
+                    self.state.publishing = WAITING_FOR_RESTORE
                 if isinstance(lost, StoresNothing):
                     self._note_storing(False)
                 self.metrics.publishing.set(0)

@@ -9,7 +9,7 @@ from typing import Any, LiteralString, NamedTuple, TypeVar
 import psycopg
 from psycopg.rows import args_row
 
-from berth.process.database_connections import ANSWER_SECONDS_MAX, AnsweringConnection
+from berth.process.database_connections import ANSWER_SECONDS_MAX, AnsweringConnection, RestoringConnection
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
 from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
@@ -99,10 +99,16 @@ class LogReader:
 
     @classmethod
     @asynccontextmanager
-    async def connected(cls, address: str, answer_seconds_max: float = ANSWER_SECONDS_MAX) -> AsyncIterator[LogReader]:
-        """A reader for the length of the context; each statement is answered within `answer_seconds_max`."""
+    async def connected(
+        cls, address: str, answer_seconds_max: float = ANSWER_SECONDS_MAX, *, during_restore: bool = False
+    ) -> AsyncIterator[LogReader]:
+        """A reader for the length of the context; each statement is answered within `answer_seconds_max`.
+
+        `during_restore`: also while the database is being restored.
+        """
+        kind = RestoringConnection if during_restore else AnsweringConnection
         try:
-            connection = await AnsweringConnection.connect(address, autocommit=True)
+            connection = await kind.connect(address, autocommit=True)
         except PASSING_ERRORS as error:
             raise ServerUnavailable("postgres", first_line(error)) from error
         connection.answer_seconds_max = answer_seconds_max

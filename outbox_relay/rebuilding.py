@@ -77,7 +77,9 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
     """
     began = time.monotonic()
     async with (
-        LogReader.connected(bounded_address(settings.database_url, "rebuilding"), ANSWER_SECONDS_MAX) as reader,
+        LogReader.connected(
+            bounded_address(settings.database_url, "rebuilding"), ANSWER_SECONDS_MAX, during_restore=True
+        ) as reader,
         NatsLink.connected(settings) as link,
         reader.sole_rebuild() as is_alone,
     ):

@@ -18,12 +18,13 @@ from psycopg.pq import ConnStatus, ExecStatus
 
 from berth.process.backoff import Backoff
 from berth.process.database_connections import ANSWER_SECONDS_MAX, shut
+from berth.process.restore_gate import RestoreOpen, require_no_restore_now
 from outbox_relay.crash_points import CrashPoint, reach
 from outbox_relay.metrics import Metrics
 from outbox_relay.postgres import PASSING_ERRORS, bounded_address
 from outbox_relay.problems import first_line
 from outbox_relay.settings import Settings
-from outbox_relay.state import RelayState
+from outbox_relay.state import WAITING_FOR_RESTORE, RelayState
 
 FIRST_PAUSE_SECONDS = 0.05
 STATEMENT = b"advance_log"
@@ -66,9 +67,11 @@ class Sequencer:
         while not self._stopping.is_set():
             try:
                 with psycopg.connect(address, autocommit=True) as connection:
+                    require_no_restore_now(connection)
                     self._sequence(connection, backoff)
             except PASSING_ERRORS as error:
-                self._state.sequencing = "waiting for postgres"
+                is_restore = isinstance(error, RestoreOpen)
+                self._state.sequencing = WAITING_FOR_RESTORE if is_restore else "waiting for postgres"
                 self._metrics.reconnects.labels(server="postgres", step="sequencing").inc()
                 log.warning("postgres_lost", why=first_line(error))
                 self._stopping.wait(backoff.next_seconds())

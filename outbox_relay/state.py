@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
+WAITING_FOR_RESTORE = "waiting until `berth restore run` has finished"
 STORES_NOTHING = "waiting for nats, which answers and stores nothing: make room on its disk and restart it"
 
 

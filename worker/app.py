@@ -110,7 +110,7 @@ async def run_worker(settings: Settings, health: WorkerHealth, stop: asyncio.Eve
     keys = read_payload_keys(settings)
     context = make_context(settings)
     try:
-        await await_database(context.database, settings.startup_seconds_max)
+        await await_database(context.database, settings.startup_seconds_max, health)
         nats_connection = await connect_nats(settings)
         try:
             reconnection = TemporalReconnection(settings, keys)

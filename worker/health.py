@@ -14,6 +14,8 @@ class Health:
 
     def __init__(self) -> None:
         self.started = False
+        self.waiting_for: str | None = None
+        """Why it has not started yet, in a sentence."""
 
     @property
     def ok(self) -> bool:
@@ -22,7 +24,8 @@ class Health:
 
     def report(self) -> dict[str, object]:
         """Return the body of `/ok`."""
-        return {"ok": self.ok, "started": self.started}
+        report: dict[str, object] = {"ok": self.ok, "started": self.started}
+        return report if self.started or self.waiting_for is None else {**report, "waiting_for": self.waiting_for}
 
 
 class WorkerHealth(Health):

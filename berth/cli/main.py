@@ -31,6 +31,7 @@ from berth.cli.console import console
 from berth.cli.deployment import audit_streams, doctor, migrate
 from berth.cli.deployment.archive import commands as archive
 from berth.cli.deployment.backup import commands as backup
+from berth.cli.deployment.restore import commands as restore
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import (
     burn_ins,
@@ -125,6 +126,7 @@ app.add_typer(webhooks.app, name="webhook")
 app.add_typer(migrate.admin_keys, name="admin-key")
 app.add_typer(archive.app, name="archive")
 app.add_typer(backup.app, name="backup")
+app.add_typer(restore.app, name="restore")
 
 
 def run() -> None:

@@ -346,6 +346,12 @@ class DatabaseUnavailable(Unavailable):
     codes = ("database_unavailable",)
 
 
+class RestoreInProgress(DatabaseUnavailable):
+    """The server's database is being restored to an earlier moment; nothing is served until then."""
+
+    codes = ("restore_in_progress",)
+
+
 class CertificatePending(Unavailable):
     """The issuer has not signed the recorded request for a node certificate yet."""
 

@@ -58,6 +58,7 @@ from berth.local.processes import (
     webhooks_plan,
     worker_plan,
 )
+from berth.local.restores import wait_until_restored
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
 from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
 from berth.local.state import RESTARTS, Ports, StateDirectory
@@ -120,8 +121,9 @@ class Stack:
         self.authority = ensure_authority(self.state.secrets, self.options.trust_domain)
         with self._part("migrations", "the newest schema"):
             self._migrate(self.endpoints.database_url)
-        self.admin_key = self._admin_key()
         self._write_endpoints()
+        self._await_restore()
+        self.admin_key = self._admin_key()
         self._start_children(self._control_plane(self.endpoints, self.authority))
         self._start_fleet()
 
@@ -273,7 +275,9 @@ class Stack:
         return agent_plan(planned, self.endpoints, self.authority, directory, token_file, port, guests)
 
     def _write_endpoints(self) -> None:
-        """Store the addresses for the CLI (`berth.cli.known_stack`). The file holds no secret."""
+        """Store the addresses for the CLI (`berth.cli.known_stack`): those with a password as secrets."""
+        secret_files.write_secret(self.state.secrets / DATABASE_URL_FILE, self.endpoints.database_url + "\n")
+        secret_files.write_secret(self.state.secrets / NATS_URL_FILE, self.endpoints.nats_url + "\n")
         addresses = {
             "api_url": self.endpoints.api_url,
             "node_api_url": self.endpoints.node_api_url,
@@ -287,9 +291,12 @@ class Stack:
         if key is None or not admin_key_works(self.endpoints.database_url, key):
             key = create_admin_key(self.endpoints.database_url, "local stack")
             secret_files.write_secret(path, key + "\n")
-        secret_files.write_secret(self.state.secrets / DATABASE_URL_FILE, self.endpoints.database_url + "\n")
-        secret_files.write_secret(self.state.secrets / NATS_URL_FILE, self.endpoints.nats_url + "\n")
         return key
+
+    def _await_restore(self) -> None:
+        part = Part("restore", "starting", "berth restore run")
+        if wait_until_restored(self.endpoints.database_url, lambda why: self._block(part, why)):
+            self._ready(part)
 
     def admin(self) -> Client:
         """A client with the stack's admin key."""

@@ -21,6 +21,7 @@ from psycopg.abc import RV, PQGen
 
 from berth.process.deposed_servers import is_deposed, other_servers
 from berth.process.poolers import UNSUPPORTED, refusal_of
+from berth.process.restore_gate import require_no_restore
 
 ANSWER_SECONDS_MAX = 13.0
 """Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
@@ -59,12 +60,15 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
 
     answer_seconds_max: float = ANSWER_SECONDS_MAX
     is_shut: bool = False
+    serves: bool = True
+    """Whether it is refused while the database is being restored; False for the commands that restore it."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
         """As `AsyncConnection.connect`; a deposed primary (berth/process/deposed_servers.py) is left for the next server.
 
-        Raises `OperationalError` if no server can be connected to, `PoolerRefused` if the address is that of a pooler.
+        Raises `OperationalError` if no server can be connected to, `PoolerRefused` if the address is that of a pooler,
+        `RestoreOpen` while the database is being restored.
         """
         while True:
             try:
@@ -75,6 +79,8 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
                 raise
             try:
                 if not await is_deposed(connection):
+                    if cls.serves:
+                        await require_no_restore(connection)
                     await connection.set_autocommit(autocommit)
                     return connection
                 host, port = connection.info.host, connection.info.port
@@ -123,3 +129,9 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
         note_silence()
         with suppress(psycopg.Error):
             shut(self.fileno())
+
+
+class RestoringConnection(AnsweringConnection):
+    """A connection of a command that restores or examines the database, which an open restore does not refuse."""
+
+    serves = False

@@ -277,6 +277,7 @@ ADVICE: dict[str, tuple[str, str]] = {
     "too_many_messages": ("orchestrator/notifications/sockets.py", f"{SOCKET} and send fewer messages"),
     "internal": ("any process; it is logged with the request id", "repeat with the same key; report it"),
     "database_unavailable": ("orchestrator/database/transactions.py", WAIT),
+    "restore_in_progress": ("orchestrator/database/transactions.py", WAIT),
     "expiration_index_full": (
         "room_left; orchestrator/reservations/store/holding.py",
         f"{WAIT}: `BERTH_HOLDS_MAX` holds wait for their deadline (AllocDB's expiration index)",

@@ -77,6 +77,13 @@ class ServerRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreRefused:
+    """No connection was made: the database is being restored. `why` is a sentence that says so."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLost:
     """The connection failed, or the server closed it."""
 
@@ -90,5 +97,5 @@ class Unforeseen:
 
 Failure = (
     RolledBack | LockTimeout | RivalCommitted | BoundReached | QuotaReached | LeaderRefused | ConstraintRefused | TimeOverflow
-    | ServerRefused | ConnectionLost | Unforeseen
+    | ServerRefused | RestoreRefused | ConnectionLost | Unforeseen
 )  # fmt: skip

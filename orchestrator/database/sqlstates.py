@@ -8,6 +8,7 @@ import orjson
 import psycopg
 import sqlalchemy.exc
 
+from berth.process.restore_gate import RestoreOpen
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -17,6 +18,7 @@ from orchestrator.database.outcomes import (
     LeaderRefused,
     LockTimeout,
     QuotaReached,
+    RestoreRefused,
     RivalCommitted,
     RolledBack,
     ServerRefused,
@@ -39,6 +41,8 @@ OPERATIONS_FULL = "BO001"
 """The bound of the operations table is reached."""
 LEADER_UNACCEPTED = "BL001"
 """This PostgreSQL is not the server that an operator accepted as the log's writer."""
+RESTORE_UNKNOWN = "BR001"
+"""There is no such restore, or none is open."""
 NAMESPACE_FULL = "BK001"
 """A transaction would exceed a quota of its key-value namespace; the detail as of `BQ002`."""
 PRICE_MISSING = "BB001"
@@ -88,6 +92,8 @@ def decode(error: sqlalchemy.exc.DBAPIError) -> Failure:
         return TimeOverflow()
     if state in REFUSING_STATES or (state is not None and state.startswith(OUT_OF_RESOURCES)):
         return ServerRefused()
+    if isinstance(error.orig, RestoreOpen):
+        return RestoreRefused(str(error.orig))
     if is_loss(error):
         return ConnectionLost()
     if state is not None and state.startswith(CONSTRAINT_VIOLATED):

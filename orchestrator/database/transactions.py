@@ -32,6 +32,7 @@ from orchestrator.database.outcomes import (
     ConnectionLost,
     LockTimeout,
     QuotaReached,
+    RestoreRefused,
     RolledBack,
     ServerRefused,
     TimeOverflow,
@@ -48,6 +49,7 @@ from orchestrator.problems import (
     Overloaded,
     Quota,
     QuotaExceeded,
+    RestoreInProgress,
     SlotOverflow,
 )
 
@@ -272,6 +274,8 @@ def _meaning(error: Exception, committing: bool) -> Exception:
             return DatabaseUnavailable(
                 "the database cannot take this now (disk, memory, connections or time); nothing was done"
             )
+        case RestoreRefused(why):
+            return RestoreInProgress(f"{why}; nothing was done")
         case ConnectionLost() if committing:
             return OutcomeUnknown("the connection to the database was lost at commit; retry with the same key")
         case ConnectionLost():

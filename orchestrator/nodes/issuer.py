@@ -21,7 +21,7 @@ from orchestrator.nodes.certificates import NodeAuthority
 from orchestrator.nodes.commands.deploy_issuance import issue_pending_deploy_systems
 from orchestrator.nodes.commands.issuance import issue_pending
 from orchestrator.nodes.issuer_settings import IssuerSettings
-from orchestrator.problems import DatabaseUnavailable, Problem
+from orchestrator.problems import DatabaseUnavailable, Problem, RestoreInProgress
 
 RETRY_SECONDS = 0.5
 
@@ -70,7 +70,9 @@ class Issuer:
                 await require_schema(self._database)
                 return
             except DatabaseUnavailable as problem:
-                if time.monotonic() > deadline or pooler_behind(problem) is not None:
+                if isinstance(problem, RestoreInProgress):
+                    deadline = time.monotonic() + seconds_max
+                elif time.monotonic() > deadline or pooler_behind(problem) is not None:
                     raise
                 log.info("waiting", for_what="database", why=problem.detail)
                 await self._pause(RETRY_SECONDS)

@@ -34,7 +34,16 @@ def metric_of(http: httpx.Client, prefix: str) -> float:
 def public_process(
     database_url: str, directory: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[httpx.Client]:
-    """A public listener over this database, as a separate process; its log is `api.log` in the directory."""
+    """A public listener over this database, as a separate process, ready; its log is `api.log` in the directory."""
+    with started_public_process(database_url, directory, settings, ready=True) as http:
+        yield http
+
+
+@contextmanager
+def started_public_process(
+    database_url: str, directory: Path, settings: Mapping[str, str] | None = None, *, ready: bool = False
+) -> Iterator[httpx.Client]:
+    """As `public_process`, whether or not it is `ready`."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
@@ -42,7 +51,8 @@ def public_process(
     process = ChildProcess(plan, directory / "api.log")
     process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
     try:
-        process.wait_ready()
+        if ready:
+            process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:
             yield http
     finally:

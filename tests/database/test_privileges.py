@@ -29,6 +29,9 @@ RUN_AS_OWNER = {
     "log_extend",
     "log_resume_timeline",
     "log_truncate",
+    "restore_begin",
+    "restore_close",
+    "restore_end_sessions",
 }
 
 _GRANTED = """

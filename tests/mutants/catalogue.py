@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import backups, continuity, failovers, tenant_filters, upgrades
+from tests.mutants.barriers import backups, continuity, failovers, restores, tenant_filters, upgrades
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -57,6 +57,7 @@ MODULES = (
     allocations,
     archive,
     backups,
+    restores,
     audit_stream,
     audited,
     reservations,

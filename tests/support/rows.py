@@ -119,6 +119,7 @@ FIRST: dict[str, Row] = {
         "window_id": number(19), "node_id": NODE, "kind": "health_probe", "seconds_max": 600, "begins_at": NOW,
         "waits_for": "units", "waits_since": NOW, "waits_until": LATER,
     },
+    "restores": {"epoch": number(72), "written_by": "1-00000001", "leader_id": "1-00000002", "head_version": 7},
     "wipe_key_sets": {"sha256": HASH, "envelope": "{}"},
     "wipe_chains": {"node_id": NODE, "number": 1, "sha256": HASH},
     "wipe_certificates": {
@@ -248,6 +249,7 @@ SECOND: dict[str, Row] = {
     "deploy_runs": {"id": OTHER, "node_id": OTHER},
     "node_machines": {"node_id": OTHER},
     "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
+    "restores": {"epoch": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},
     "certificate_requests": {"id": OTHER, "node_id": OTHER, "node_epoch": 2, "predecessor": "02"},

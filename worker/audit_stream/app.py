@@ -37,7 +37,7 @@ async def run_audit_stream(settings: AuditStreamSettings, health: Health, stop: 
     """Run until `stop` is set. Raises `CannotRun` if the database is missing or a loop ends."""
     context, targets = make_context(settings), settings.targets()
     try:
-        await await_database(context.database, settings.startup_seconds_max)
+        await await_database(context.database, settings.startup_seconds_max, health)
         loops = {
             asyncio.create_task(Streamer(context, target, settings.pace()).run(), name=f"audit stream {target.name}")
             for target in targets

@@ -68,7 +68,7 @@ async def run_webhooks(settings: WebhookSettings, health: Health, stop: asyncio.
     keys = read_keys(settings)
     context = make_context(settings)
     try:
-        await await_database(context.database, settings.startup_seconds_max)
+        await await_database(context.database, settings.startup_seconds_max, health)
         runner = SweepRunner(make_sweepers(context, settings), INTERVAL_SECONDS)
         loops = {
             asyncio.create_task(_deliver(context, keys, settings), name="webhooks"),

@@ -39,6 +39,7 @@ from berth.cli.deployment.archive.rows import (
     require_session,
 )
 from berth.process.crash_points import reach
+from berth.process.restore_gate import require_no_restore_now
 
 ALLOCATIONS_MAX = 1_000
 """Of a segment, and so of a deletion: a transaction holds the rows of as many allocations."""
@@ -94,6 +95,7 @@ def run_archive(
     One run at a time: a second one raises `ArchiveProblem` at once.
     """
     with psycopg.connect(database_url, autocommit=True, application_name="berth archive") as connection:
+        require_no_restore_now(connection)
         if not lock_archive(connection):
             raise ArchiveProblem(
                 "archive_running", "another `berth archive run` works on this database; wait for its end"

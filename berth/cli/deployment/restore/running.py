@@ -1,0 +1,49 @@
+"""The steps of `berth restore run`, in order. Each is finished, or repeated as a whole; nothing of it is kept in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+
+from berth.cli.deployment.restore import gate
+from berth.cli.deployment.restore.gate import Restore
+from berth.cli.endings import Refused
+from orchestrator.verification import Bounds, run_checks
+
+Show = Callable[[str, str], None]
+"""Gets the name of a finished step, and what it did."""
+NOT_OVERDUE_SECONDS = 10.0 * 365 * 86_400
+"""Everything that waits became overdue while nothing ran; that is no violation before anything is served."""
+
+
+def run_restore(database_url: str, show: Show) -> Restore:
+    """Do what is left of the open restore, or of a new one, and close it; return it. Raises `Refused` and psycopg.Error."""
+    with psycopg.connect(database_url, autocommit=True, application_name="berth restore") as connection:
+        restore, is_new = gate.begin(connection)
+        show("gate", f"{'opened' if is_new else 'open'}; no process serves until restore {restore.epoch} is closed")
+        _verify(database_url, show)
+        return _close(connection, restore.epoch, show)
+
+
+def _verify(database_url: str, show: Show) -> None:
+    forgiving = Bounds(
+        outbox_seconds=NOT_OVERDUE_SECONDS, overdue_seconds=NOT_OVERDUE_SECONDS, retirement_seconds=NOT_OVERDUE_SECONDS
+    )
+    verdicts = run_checks(database_url, forgiving)
+    broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
+    if broken:
+        raise Refused(
+            f"the restored database violates promises, so nothing is served: {'; '.join(broken)}",
+            code="violated",
+        )
+    show("verify", f"{len(verdicts)} promises are kept")
+
+
+def _close(connection: gate.Connection, epoch: UUID, show: Show) -> Restore:
+    gate.close(connection, epoch)
+    closed = gate.read_restore(connection, epoch)
+    assert closed is not None, "no restore is deleted"
+    show("close", "processes serve from now on")
+    return closed

@@ -1,0 +1,35 @@
+"""Restores of the database to an earlier moment: while one is open, no process serves."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from migrations.upgrading import driver_connection
+
+revision = "0050"
+down_revision = "0049"
+LOCKS = ()
+
+_STATEMENTS = b"""
+create table restores (
+    epoch         uuid primary key default gen_random_uuid(),
+    begun_at      timestamptz not null default clock_timestamp(),
+    written_by    text not null,
+    leader_id     text not null,
+    head_version  bigint not null constraint restore_head check (head_version >= 0),
+    last_event_at timestamptz,
+    closed_at     timestamptz
+);
+comment on table restores is 'Restores of the database to an earlier moment. While one is open, no process of Berth serves.';
+comment on column restores.epoch is 'Drawn at random at each restore, also when a server returns on the same timeline.';
+comment on column restores.written_by is 'The server and timeline that had written the log.';
+comment on column restores.head_version is 'Where the restored log ended.';
+comment on column restores.last_event_at is 'The time of its last event, where the lost interval begins. Null: it had none.';
+create unique index one_open_restore on restores ((closed_at is null)) where closed_at is null;
+comment on index one_open_restore is 'Each new connection of a process looks for it.';
+"""
+
+
+def upgrade() -> None:
+    """Add the table. Processes of the version before do not look at it: stop them before a restore."""
+    driver_connection(op.get_bind()).execute(_STATEMENTS)

@@ -1,0 +1,1 @@
+"""Restores of the database to an earlier moment (docs/how-to/restore-from-backup.md)."""

@@ -1,0 +1,1 @@
+"""Restores of the database to an earlier moment."""
