@@ -25,6 +25,7 @@ begin
             ('audit_head',                  '',      '',      '',      '',      '',      '',      '',      's',     's'),
             ('audit_pending',               'si',    'i',     'i',     'i',     '',      '',      '',      'si',    's'),
             ('audit_streams',               '',      '',      '',      '',      '',      'su',    '',      'sd',    's'),
+            ('awaited_inventories',         's',     '',      '',      'sd',    '',      '',      '',      's',     's'),
             ('bmc_credentials',             'sid',   'sid',   '',      's',     '',      '',      '',      's',     'c'),
             ('bmc_tasks',                   'siud',  'su',    '',      'siud',  '',      '',      '',      's',     'c'),
             ('balances',                    'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
@@ -121,6 +122,7 @@ begin
             ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
             ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),

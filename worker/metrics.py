@@ -89,6 +89,9 @@ HARDWARE = Gauge(
 ALLOCATIONS_MISSING = Gauge(
     "berth_allocations_missing", "Active allocations that are missing from their node's inventory"
 )
+INVENTORIES_AWAITED = Gauge(
+    "berth_inventories_awaited", "Nodes whose slots are out of service until their inventory arrives after a restore"
+)
 LOG_KEPT = Gauge("berth_log_kept_versions", "Versions that the log keeps in PostgreSQL")
 LOG_BLOCKED = Gauge(
     "berth_log_truncation_blocked", "1 while a cursor prevents the truncation of an old enough partition"

@@ -139,7 +139,7 @@ where r.ended_at is null and r.task_id is not null
 order by s.unit
 returning node_id, slot_index
 """
-_KEEP_SLOTS = "select keep_slots(:node_id)"
+_KEEP_SLOTS = "select keep_slots_v2(:node_id)"
 _START = """
 update maintenance_windows set state = 'active', started_at = clock_timestamp(), waits_for = 'end',
     waits_since = clock_timestamp(), waits_until = ends_at where id = :id and state = 'scheduled'

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from orchestrator.allocations.store import absences
-from orchestrator.nodes.store import inventories, orphans
+from orchestrator.nodes.store import awaited_inventories, inventories, orphans
 from orchestrator.nodes.store.inventories import Unexplained
 from orchestrator.operations.execution import Context
+
+UNRECORDED_ONLY_SECONDS = 1e9
+"""Leaves out what is recorded already, however long ago it was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,32 @@ async def count_differences(context: Context) -> tuple[dict[str, int], int]:
     """Orphans by state, and how many active allocations are reported as missing on their nodes."""
     async with context.database.reading() as reading:
         return await orphans.count_orphans(reading), await absences.count_reported(reading)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Nodes whose inventory was awaited after a restore and is here: what they hold that is unknown here, and what they lack."""
+
+    nodes: list[UUID]
+    unexplained: list[Unexplained]
+    lost: list[UUID]
+
+
+async def find_arrived_inventories(context: Context, limit: int) -> Arrived:
+    """At most `limit` such nodes, and everything about them."""
+    async with context.database.reading() as reading:
+        nodes = await awaited_inventories.find_arrived(reading, limit)
+        if not nodes:
+            return Arrived([], [], [])
+        most = limit * inventories.ORPHANS_PER_NODE_MAX
+        return Arrived(
+            nodes,
+            await inventories.find_unexplained(reading, nodes, refresh_seconds=UNRECORDED_ONLY_SECONDS, limit=most),
+            await absences.find_lost_in_restore(reading, nodes, most),
+        )
+
+
+async def count_awaited_inventories(context: Context) -> int:
+    """How many nodes are awaited after a restore."""
+    async with context.database.reading() as reading:
+        return await awaited_inventories.count_awaited(reading)

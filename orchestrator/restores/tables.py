@@ -1,8 +1,8 @@
-"""The table of restores. Revision 0049 explains its columns and index; a test keeps both equal."""
+"""The tables of restores. Revision 0049 explains columns and indexes; a test keeps both equal."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Table, Text, Uuid, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Table, Text, Uuid, text
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -17,4 +17,13 @@ restores = Table(
     Column("last_event_at", TIMESTAMPTZ),
     Column("closed_at", TIMESTAMPTZ),
     Index("one_open_restore", text("(closed_at is null)"), unique=True, postgresql_where=text("closed_at is null")),
+)
+
+awaited_inventories = Table(
+    "awaited_inventories",
+    METADATA,
+    Column("node_id", Uuid, ForeignKey("nodes.id"), primary_key=True),
+    Column("epoch", Uuid, ForeignKey("restores.epoch"), nullable=False),
+    Column("since", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Index("awaited_inventories_of_restore", "epoch"),
 )

@@ -31,6 +31,7 @@ RUN_AS_OWNER = {
     "log_truncate",
     "restore_begin",
     "restore_close",
+    "restore_close_nodes",
     "restore_end_sessions",
 }
 

@@ -29,6 +29,8 @@ FOREIGN_KEYS = {
     "node_drains_node_id_fkey": ("node_drains", "nodes"),
     "deploy_systems_node_id_fkey": ("deploy_systems", "nodes"),
     "deploy_runs_node_id_fkey": ("deploy_runs", "nodes"),
+    "awaited_inventories_node_id_fkey": ("awaited_inventories", "nodes"),
+    "awaited_inventories_epoch_fkey": ("awaited_inventories", "restores"),
     "deploy_tasks_node_id_fkey": ("deploy_tasks", "nodes"),
     "deploy_task_has_permission": ("deploy_tasks", "deploy_systems"),
     "node_machines_node_id_fkey": ("node_machines", "nodes"),

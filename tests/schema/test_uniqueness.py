@@ -148,6 +148,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "node_topologies_pkey": ("node_topologies", ("node_id",)),
     "outbox_pkey": ("outbox", ("id",)),
     "regions_pkey": ("regions", ("name",)),
+    "awaited_inventories_pkey": ("awaited_inventories", ("node_id",)),
     "restores_pkey": ("restores", ("epoch",)),
     "one_open_restore": ("restores", ("expr",)),
     "reservation_watermark_pkey": ("reservation_watermark", ("one",)),

@@ -10,16 +10,20 @@ from uuid import UUID
 import structlog
 
 from orchestrator.allocations.commands.absences import end_absence, note_absence
+from orchestrator.allocations.commands.lost_in_restore import release_lost_in_restore
 from orchestrator.nodes.commands.orphan_progress import advance_orphan
 from orchestrator.nodes.commands.orphans import report_orphan
+from orchestrator.nodes.commands.restored_nodes import open_restored_node
 from orchestrator.nodes.inventory_queries import (
     Differences,
     compare_inventories,
+    count_awaited_inventories,
     count_differences,
+    find_arrived_inventories,
     find_undecided_orphans,
 )
 from orchestrator.operations.execution import Context
-from worker.metrics import ALLOCATIONS_MISSING, ORPHANS, ORPHANS_FOUND
+from worker.metrics import ALLOCATIONS_MISSING, INVENTORIES_AWAITED, ORPHANS, ORPHANS_FOUND
 from worker.sweepers.sweeper import isolate_failure
 
 log = structlog.get_logger()
@@ -51,7 +55,8 @@ class InventoryReconciler:
         self._after = FIRST_NODE
 
     async def run(self) -> None:
-        """Record the differences of the next nodes and set the gauges."""
+        """Open nodes whose inventory was awaited after a restore, record the differences of the next nodes, set the gauges."""
+        await self._open_restored()
         differences = await compare_inventories(
             self._context, self._after, nodes_max=self._nodes_max, refresh_seconds=SEEN_AGAIN_SECONDS,
             limit=self._limit,
@@ -62,6 +67,21 @@ class InventoryReconciler:
         for state in ("reported", "adopted", "destroying"):
             ORPHANS.labels(state).set(orphans.get(state, 0))
         ALLOCATIONS_MISSING.set(missing)
+        INVENTORIES_AWAITED.set(await count_awaited_inventories(self._context))
+
+    async def _open_restored(self) -> None:
+        arrived = await find_arrived_inventories(self._context, self._nodes_max)
+        for found in arrived.unexplained:
+            with isolate_failure("inventories", node_id=str(found.node_id)):
+                await self._report_orphan(found.node_id, found.allocation_id)
+        for allocation_id in arrived.lost:
+            with isolate_failure("inventories", allocation_id=str(allocation_id)):
+                if await release_lost_in_restore(self._context, allocation_id):
+                    log.warning("allocation_lost_in_restore", allocation_id=str(allocation_id))
+        for node_id in arrived.nodes:
+            with isolate_failure("inventories", node_id=str(node_id)):
+                if await open_restored_node(self._context, node_id):
+                    log.info("restored_node_opened", node_id=str(node_id))
 
     async def _record(self, differences: Differences) -> None:
         for unexplained in differences.unexplained:

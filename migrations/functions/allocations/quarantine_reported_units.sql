@@ -28,5 +28,5 @@ begin
            jsonb_build_object('node_id', b.node_id, 'slot', b.slot_index, 'reason', b.reason, 'source', 'fault_report',
                               'report_id', b.fault_report_id)
     from begun b where b.is_new order by b.slot_index;
-    perform keep_slots(reported);
+    perform keep_slots_v2(reported);
 end $$;

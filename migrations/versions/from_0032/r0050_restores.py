@@ -27,6 +27,14 @@ comment on column restores.head_version is 'Where the restored log ended.';
 comment on column restores.last_event_at is 'The time of its last event, where the lost interval begins. Null: it had none.';
 create unique index one_open_restore on restores ((closed_at is null)) where closed_at is null;
 comment on index one_open_restore is 'Each new connection of a process looks for it.';
+create table awaited_inventories (
+    node_id uuid primary key references nodes (id),
+    epoch   uuid not null references restores (epoch),
+    since   timestamptz not null default clock_timestamp()
+);
+comment on table awaited_inventories is 'Nodes whose slots stay out of service until their inventory arrives after a restore.';
+create index awaited_inventories_of_restore on awaited_inventories (epoch);
+comment on index awaited_inventories_of_restore is 'For the reference to restores.';
 """
 
 

@@ -20,6 +20,15 @@ where n.id = any(:nodes) and a.state = 'active' and a.active_at < n.inventory_af
   and (m.allocation_id is null or m.last_missed < n.inventory_after)
 order by a.id limit :limit
 """
+# A guest that a verb is just changing may be absent for a moment: its end is left to the health of allocations.
+_LOST = """
+select a.id from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
+join allocations a on a.node_id = n.id
+where n.id = any(:nodes) and n.inventory_after > r.closed_at and a.state = 'active' and a.guest_verb is null
+  and a.active_at < r.closed_at and not n.inventory @> jsonb_build_array(jsonb_build_object('allocation_id', a.id))
+  and (cast(:allocation_id as uuid) is null or a.id = :allocation_id)
+order by a.id limit :limit
+"""
 _m, _a, _n = allocation_absences.alias("m"), allocations.alias("a"), nodes.alias("n")
 _OVER = (
     select(_m.c.allocation_id)
@@ -92,3 +101,11 @@ async def count_reported(reading: Reading) -> int:
     """How many active allocations are reported as missing on their nodes."""
     found: int = (await reading.execute(_REPORTED)).scalar_one()
     return found
+
+
+async def find_lost_in_restore(
+    reading: Reading, nodes: list[UUID], limit: int, allocation_id: UUID | None = None
+) -> list[UUID]:
+    """Allocations that a restored database has as active, and the awaited inventory of their node does not name."""
+    values = {"nodes": nodes, "limit": limit, "allocation_id": allocation_id}
+    return list((await reading.execute(_LOST, values)).scalars())

@@ -1,10 +1,11 @@
-"""Mutants of restores: what serves while one is open."""
+"""Mutants of restores: what serves while one is open, and which nodes serve afterwards."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
 _GATE = "tests/restores/test_gate.py"
+_NODES = "tests/restores/test_nodes.py"
 
 
 def _mutant(name: str, noun: str, path: str, old: str, new: str, test: str) -> Mutant:
@@ -67,5 +68,77 @@ MUTANTS: list[Mutant] = [
         "    perform from log_head for update;\n",
         "",
         f"{_GATE}::test_one_restore_is_open_however_often_it_is_begun",
+    ),
+    _mutant(
+        "nodes serve at once",
+        "database",
+        "berth/cli/deployment/restore/running.py",
+        "        _close_nodes(connection, restore.epoch, show)\n",
+        "",
+        f"{_NODES}::test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval",
+    ),
+    _mutant(
+        "the fit of nodes stays",
+        "database",
+        "migrations/functions/restores/restore_close_nodes.sql",
+        "set free_mask = 0, fit_class = 0, row_version",
+        "set row_version",
+        f"{_NODES}::test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval",
+    ),
+    _mutant(
+        "an inventory of before counts",
+        "nodes",
+        "orchestrator/nodes/store/awaited_inventories.py",
+        "where w.node_id = :node_id and n.inventory_after > r.closed_at",
+        "where w.node_id = :node_id and n.inventory_after is not null",
+        f"{_NODES}::test_an_inventory_of_before_the_restore_opens_nothing",
+    ),
+    _mutant(
+        "a node is opened before its orphans are recorded",
+        "nodes",
+        "orchestrator/nodes/commands/restored_nodes.py",
+        "        if await find_unexplained(tx, [node_id], refresh_seconds=NEVER_SECONDS, limit=1):\n            return False\n",
+        "",
+        f"{_NODES}::test_a_node_is_not_opened_before_all_that_is_unknown_on_it_is_recorded",
+    ),
+    _mutant(
+        "orphans are not recorded before",
+        "worker",
+        "worker/sweepers/reconciliation.py",
+        "        await self._open_restored()\n",
+        "",
+        f"{_NODES}::test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval",
+    ),
+    _mutant(
+        "a lifted quarantine opens an awaited slot",
+        "nodes",
+        "migrations/functions/nodes/keep_slots_v2.sql",
+        "                 when exists (select from awaited_inventories w where w.node_id = s.node_id) then awaited\n",
+        "",
+        f"{_NODES}::test_what_else_keeps_a_slot_out_of_service_keeps_it_afterwards",
+    ),
+    _mutant(
+        "what ended in the lost interval stays active",
+        "worker",
+        "worker/sweepers/reconciliation.py",
+        '                if await release_lost_in_restore(self._context, allocation_id):\n                    log.warning("allocation_lost_in_restore", allocation_id=str(allocation_id))\n',
+        "                pass\n",
+        f"{_NODES}::test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited",
+    ),
+    _mutant(
+        "an inventory of before ends allocations",
+        "allocations",
+        "orchestrator/allocations/store/absences.py",
+        "n.inventory_after > r.closed_at and a.state",
+        "n.inventory_after is not null and a.state",
+        f"{_NODES}::test_an_allocation_is_not_released_for_an_inventory_of_before",
+    ),
+    _mutant(
+        "a node is opened before what it lacks is released",
+        "nodes",
+        "orchestrator/nodes/commands/restored_nodes.py",
+        "        if await find_lost_in_restore(tx, [node_id], 1):\n            return False\n",
+        "",
+        f"{_NODES}::test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited",
     ),
 ]

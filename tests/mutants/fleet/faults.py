@@ -24,7 +24,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_REPORTS}::test_the_units_are_never_free_between_release_and_quarantine",
     ),
     _mutant(
-        "the slots stay in service", _QUARANTINE, "    perform keep_slots(reported);\n", "",
+        "the slots stay in service", _QUARANTINE, "    perform keep_slots_v2(reported);\n", "",
         f"{_OF_REPORTS}::test_a_report_marks_the_units_and_their_release_quarantines_them",
     ),
     _mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STORE = "migrations/functions/nodes/keep_slots.sql"
+_STORE = "migrations/functions/nodes/keep_slots_v2.sql"
 _COMMANDS = "orchestrator/nodes/commands/quarantines.py"
 _TESTS = "tests/nodes/test_quarantines.py"
 

@@ -53,7 +53,7 @@ def maintain(connection: Any, node: Any, slots: int, starts: float = -1, ends: f
 def quarantine(connection: Any, node: Any, slots: int) -> None:
     """The first slots of the node are in quarantine."""
     connection.execute(_QUARANTINE, (node.id, slots))
-    connection.execute("select keep_slots(%s)", (node.id,))
+    connection.execute("select keep_slots_v2(%s)", (node.id,))
 
 
 async def shown(context: Context, node: uuid.UUID) -> Any:

@@ -213,7 +213,7 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
                 " select node_id, slot_index, unit, 'broken', 'worker:test', 'operator' from slots where unit = %s",
                 (unit,),
             )
-            connection.execute("select keep_slots(%s)", (node,))
+            connection.execute("select keep_slots_v2(%s)", (node,))
         await clean_up(desk.context, database_url, running)
         assert await start_waiting(desk.context, node) == 0
         async with desk.context.database.reading() as reading:
@@ -223,7 +223,7 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
             connection.execute(
                 "update slot_quarantines set returned_at = now(), returned_by = 'operator:test', note = 'n'"
             )
-            connection.execute("select keep_slots(%s)", (node,))
+            connection.execute("select keep_slots_v2(%s)", (node,))
         async with desk.context.database.reading() as reading:
             assert await find_nodes_to_start(reading, 10) == [node]
         assert await start_waiting(desk.context, node) == 1

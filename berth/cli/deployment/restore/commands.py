@@ -83,6 +83,29 @@ def show(session: Session) -> None:
     )
 
 
+@command(app, "nodes")
+def nodes(session: Session) -> None:
+    """List the nodes whose slots stay out of service, because their inventory has not arrived since the restore."""
+    # As above.
+    import psycopg
+
+    from berth.cli.deployment.restore import gate
+
+    with psycopg.connect(session.database_url(), autocommit=True) as connection:
+        awaited = gate.awaited_nodes(connection)
+    if session.json:
+        session.console.print_json(
+            data=[{name: _plain(value) for name, value in vars(node).items()} for node in awaited]
+        )
+        return
+    for node in awaited:
+        seen = "never seen" if node.last_seen_at is None else f"last seen at {node.last_seen_at.isoformat()}"
+        word = "online" if node.online else "silent"
+        session.console.print(f"{node.name}  {node.id}  {word}, {seen}", markup=False, soft_wrap=True)
+    if not awaited:
+        session.console.print("no node is awaited")
+
+
 def as_data(restore: Restore) -> dict[str, Any]:
     """A restore for programs."""
     return {name: _plain(value) for name, value in vars(restore).items()}

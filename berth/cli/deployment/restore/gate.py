@@ -25,6 +25,10 @@ select coalesce(array_agg(distinct coalesce(nullif(application_name, ''), 'pid '
 where pid = any (%s) and datname = current_database()
 """
 
+_AWAITED = """
+select n.id, n.name, n.online, n.last_seen_at from awaited_inventories w join nodes n on n.id = w.node_id order by n.name
+"""
+
 Connection = psycopg.Connection[tuple[object, ...]]
 
 
@@ -98,3 +102,19 @@ def close(connection: Connection, epoch: UUID) -> bool:
     row = connection.execute("select restore_close(%s)", (epoch,)).fetchone()
     assert row is not None, "the function returns one row"
     return bool(row[0])
+
+
+@dataclass(frozen=True)
+class AwaitedNode:
+    """A node whose inventory has not arrived, or is not explained yet. `last_seen_at`: None if it was never seen."""
+
+    id: UUID
+    name: str
+    online: bool
+    last_seen_at: datetime | None
+
+
+def awaited_nodes(connection: Connection) -> list[AwaitedNode]:
+    """The nodes whose slots are out of service since a restore, by name."""
+    read_restore(connection)
+    return connection.cursor(row_factory=class_row(AwaitedNode)).execute(_AWAITED).fetchall()

@@ -23,8 +23,15 @@ def run_restore(database_url: str, show: Show) -> Restore:
     with psycopg.connect(database_url, autocommit=True, application_name="berth restore") as connection:
         restore, is_new = gate.begin(connection)
         show("gate", f"{'opened' if is_new else 'open'}; no process serves until restore {restore.epoch} is closed")
+        _close_nodes(connection, restore.epoch, show)
         _verify(database_url, show)
         return _close(connection, restore.epoch, show)
+
+
+def _close_nodes(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    row = connection.execute("select restore_close_nodes(%s)", (epoch,)).fetchone()
+    assert row is not None, "the function returns one row"
+    show("nodes", f"the slots of {row[0]} nodes are out of service, each until its node has sent a complete inventory")
 
 
 def _verify(database_url: str, show: Show) -> None:

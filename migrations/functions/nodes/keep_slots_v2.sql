@@ -1,12 +1,13 @@
--- Take the slots of a node with a quarantine, an orphan or a drift out of service; others that were so for one of these serve
--- again. The one function that changes a slot's state. The caller has locked the node.
+-- Take the slots of a node with a quarantine, an orphan or a drift, and all slots of a node whose inventory is awaited after a
+-- restore, out of service; others that were so for one of these serve again. The one function that changes a slot's state. The caller has locked the node.
 -- A slot that is out for several reasons names the first, and serves again when none keeps it. One with another reason was
 -- taken out by hand, and is left as it is.
-create or replace function keep_slots(p_node uuid) returns void language plpgsql set enable_seqscan = off as $$
+create or replace function keep_slots_v2(p_node uuid) returns void language plpgsql set enable_seqscan = off as $$
 declare
     orphaned    constant text := 'an orphan is on it; see berth node orphans';
     drifted     constant text := 'its hardware differs from the approved topology; see berth node topology';
     quarantined constant text := 'quarantined: ';
+    awaited     constant text := 'the inventory of its node is awaited after a restore; see berth restore nodes';
 begin
     update slots s set state = case when k.reason is null then 'in_service' else 'out_of_service' end, reason = k.reason
     from (
@@ -16,10 +17,11 @@ begin
                                                            and s.slot_index = any (o.slots)) then orphaned
                  when exists (select from node_topologies t where t.node_id = s.node_id
                                                               and s.slot_index = any (t.drifted_slots)) then drifted
+                 when exists (select from awaited_inventories w where w.node_id = s.node_id) then awaited
             end) as reason
         from slots s where s.node_id = p_node
     ) k
     where s.unit = k.unit and k.reason is distinct from s.reason
-      and (s.state = 'in_service' or s.reason in (orphaned, drifted) or starts_with(s.reason, quarantined));
+      and (s.state = 'in_service' or s.reason in (orphaned, drifted, awaited) or starts_with(s.reason, quarantined));
     perform refresh_node_fit(p_node);
 end $$;
