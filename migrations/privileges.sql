@@ -121,6 +121,7 @@ begin
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
             ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')

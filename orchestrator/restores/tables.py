@@ -15,6 +15,7 @@ restores = Table(
     Column("leader_id", Text, nullable=False),
     Column("head_version", BigInteger, CheckConstraint("head_version >= 0", name="restore_head"), nullable=False),
     Column("last_event_at", TIMESTAMPTZ),
+    Column("raised_at", TIMESTAMPTZ),
     Column("closed_at", TIMESTAMPTZ),
     Index("one_open_restore", text("(closed_at is null)"), unique=True, postgresql_where=text("closed_at is null")),
 )

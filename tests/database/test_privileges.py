@@ -33,6 +33,7 @@ RUN_AS_OWNER = {
     "restore_close",
     "restore_close_nodes",
     "restore_end_sessions",
+    "restore_raise_sequences",
 }
 
 _GRANTED = """

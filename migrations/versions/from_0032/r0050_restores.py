@@ -18,6 +18,7 @@ create table restores (
     leader_id     text not null,
     head_version  bigint not null constraint restore_head check (head_version >= 0),
     last_event_at timestamptz,
+    raised_at     timestamptz,
     closed_at     timestamptz
 );
 comment on table restores is 'Restores of the database to an earlier moment. While one is open, no process of Berth serves.';
@@ -25,6 +26,7 @@ comment on column restores.epoch is 'Drawn at random at each restore, also when 
 comment on column restores.written_by is 'The server and timeline that had written the log.';
 comment on column restores.head_version is 'Where the restored log ended.';
 comment on column restores.last_event_at is 'The time of its last event, where the lost interval begins. Null: it had none.';
+comment on column restores.raised_at is 'When every sequence was raised; null: not yet.';
 create unique index one_open_restore on restores ((closed_at is null)) where closed_at is null;
 comment on index one_open_restore is 'Each new connection of a process looks for it.';
 create table awaited_inventories (

@@ -51,7 +51,10 @@ where t.token_hash = :token_hash and n.id = :node_id and n.state <> 'retired' an
   and n.identity_conflict_at is null and r.refusal is null and c.revoked_at is null and r.predecessor is null
 """
 _ENROL = """
-update nodes set epoch = epoch + 1, hardware_id = :hardware_id, enrolled_at = clock_timestamp(), identity_conflict_at = null,
+update nodes set hardware_id = :hardware_id, enrolled_at = clock_timestamp(), identity_conflict_at = null,
+    -- Above what it had in the lost interval of a restore.
+    epoch = epoch + 1 + 1048576 * (
+        select count(*) from restores r where r.begun_at > coalesce(nodes.enrolled_at, nodes.created_at)),
     state = case when state = 'registered' then 'active' else state end, row_version = row_version + 1
 where id = :node_id
 returning name, epoch, state

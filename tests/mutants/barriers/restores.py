@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _GATE = "tests/restores/test_gate.py"
 _NODES = "tests/restores/test_nodes.py"
+_SEQUENCES = "tests/restores/test_sequences.py"
 
 
 def _mutant(name: str, noun: str, path: str, old: str, new: str, test: str) -> Mutant:
@@ -121,8 +122,8 @@ MUTANTS: list[Mutant] = [
         "what ended in the lost interval stays active",
         "worker",
         "worker/sweepers/reconciliation.py",
-        '                if await release_lost_in_restore(self._context, allocation_id):\n                    log.warning("allocation_lost_in_restore", allocation_id=str(allocation_id))\n',
-        "                pass\n",
+        "if await release_lost_in_restore(self._context, allocation_id):",
+        "if False:",
         f"{_NODES}::test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited",
     ),
     _mutant(
@@ -140,5 +141,29 @@ MUTANTS: list[Mutant] = [
         "        if await find_lost_in_restore(tx, [node_id], 1):\n            return False\n",
         "",
         f"{_NODES}::test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited",
+    ),
+    _mutant(
+        "fences are raised by little",
+        "database",
+        "migrations/functions/restores/restore_raise_sequences.sql",
+        "then 1099511627776",
+        "then 1000000",
+        f"{_SEQUENCES}::test_every_sequence_is_raised_once_above_what_was_drawn_since",
+    ),
+    _mutant(
+        "a repetition raises again",
+        "database",
+        "migrations/functions/restores/restore_raise_sequences.sql",
+        "    if raising.raised_at is not null then\n        return false;\n    end if;\n",
+        "",
+        f"{_SEQUENCES}::test_a_restore_that_is_repeated_raises_nothing_twice",
+    ),
+    _mutant(
+        "epochs of nodes are used again",
+        "nodes",
+        "orchestrator/nodes/store/enrolment.py",
+        "epoch + 1 + 1048576 * (",
+        "epoch + 1 + 0 * (",
+        f"{_SEQUENCES}::test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval",
     ),
 ]

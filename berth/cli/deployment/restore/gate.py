@@ -17,7 +17,7 @@ from berth.cli.endings import Refused
 
 SESSIONS_SECONDS_MAX = 10.0
 _RESTORES = """
-select epoch, begun_at, written_by, leader_id, head_version, last_event_at, closed_at
+select epoch, begun_at, written_by, leader_id, head_version, last_event_at, raised_at, closed_at
 from restores where %(epoch)s::uuid is null or epoch = %(epoch)s order by begun_at desc limit 1
 """
 _LEFT = """
@@ -42,6 +42,7 @@ class Restore:
     leader_id: str
     head_version: int
     last_event_at: datetime | None
+    raised_at: datetime | None
     closed_at: datetime | None
 
 

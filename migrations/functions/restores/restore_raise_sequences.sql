@@ -1,0 +1,28 @@
+-- Raises every sequence above what the lost interval may have drawn, once for the restore with this epoch: fences by 2^40, others by
+-- 2^32, those of 32 bits and those with a lower maximum by 65,536, as far as their maximum allows. Returns whether this call did it.
+-- A sequence that was raised by a call which was interrupted is raised again. Raises BR001 if the restore is not open.
+create or replace function restore_raise_sequences(p_epoch uuid) returns boolean
+language plpgsql security definer set search_path = public, pg_temp as $$
+declare
+    raising record;
+    drawn   record;
+begin
+    select * into raising from restores r where r.epoch = p_epoch and r.closed_at is null for update;
+    if not found then
+        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
+    end if;
+    if raising.raised_at is not null then
+        return false;
+    end if;
+    for drawn in
+        select format('%I.%I', s.schemaname, s.sequencename) as name, coalesce(s.last_value, s.start_value) as last,
+               s.max_value as most, s.increment_by as step,
+               case when s.sequencename = 'fences' then 1099511627776
+                    when s.max_value = 9223372036854775807 then 4294967296 else 65536 end as raise
+        from pg_sequences s where s.schemaname = 'public'
+    loop
+        perform setval(drawn.name, least(drawn.last + drawn.raise * drawn.step, drawn.most));
+    end loop;
+    update restores set raised_at = clock_timestamp() where epoch = p_epoch;
+    return true;
+end $$;

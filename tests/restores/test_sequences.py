@@ -1,0 +1,102 @@
+"""No number that the lost interval may have given to something is given again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from berth.cli.deployment.restore import gate
+from berth.cli.deployment.restore.running import run_restore
+from berth.local.servers import LocalPostgres
+from tests.allocations.driving import claim_of, provision, rows_of, run_with
+from tests.allocations.reconciling import kept
+from tests.allocations.seeding import connect, create_allocation, seed
+from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_region
+from tests.api.processes import public_process
+from tests.databases import copied_database
+
+_DRAWN = """
+select sequencename, coalesce(last_value, start_value), max_value from pg_sequences where schemaname = 'public' order by 1
+"""
+FENCES, OTHERS, SMALL = 2**40, 2**32, 2**16
+
+
+def drawn(url: str) -> dict[str, tuple[int, int]]:
+    """What each sequence has drawn last, and its maximum."""
+    return {name: (last, most) for name, last, most in rows_of(url, _DRAWN)}
+
+
+@pytest.fixture
+def restored_url(postgres_server: LocalPostgres, database_url: str) -> Iterator[str]:
+    """A copy of the database from before more was drawn in it."""
+    seeded = seed(database_url)
+    known = create_allocation(database_url, seeded, gpus=2)
+    run_with(database_url, lambda context: provision(context, database_url, known))
+    with copied_database(postgres_server, database_url.rpartition("/")[2]) as url:
+        create_allocation(database_url, seeded, gpus=2)
+        yield url
+
+
+def test_every_sequence_is_raised_once_above_what_was_drawn_since(restored_url: str, database_url: str) -> None:
+    before = drawn(restored_url)
+    steps: list[str] = []
+    run_restore(restored_url, lambda step, said: steps.append(f"{step}: {said}"))
+    assert "raise: fences and every other sequence are above" in " ".join(steps)
+    after, lost = drawn(restored_url), drawn(database_url)
+    assert {"fences", "unit_numbers", "reservation_positions", "claims_id_seq", "outbox_id_seq"} <= after.keys()
+    for name, (last, most) in after.items():
+        raised = FENCES if name == "fences" else OTHERS if most == 2**63 - 1 else SMALL
+        assert last - before[name][0] >= min(raised, most - before[name][0]), name
+        assert last > lost[name][0], name
+        assert last < most, name
+    assert kept(restored_url) == []
+    with connect(restored_url) as connection:
+        (claim,) = connection.execute("insert into outbox (event_type, correlation_id, subject, payload) values "
+                                      "('test.restored', uuidv7(), 's', '{}') returning id").fetchone() or (0,)  # fmt: skip
+    assert claim > lost["outbox_id_seq"][0]
+
+
+def test_a_restore_that_is_repeated_raises_nothing_twice(restored_url: str) -> None:
+    with psycopg.connect(restored_url, autocommit=True) as connection:
+        restore, _ = gate.begin(connection)
+        raised = connection.execute("select restore_raise_sequences(%s)", (restore.epoch,)).fetchone()
+        assert raised == (True,)
+        once = drawn(restored_url)
+        assert connection.execute("select restore_raise_sequences(%s)", (restore.epoch,)).fetchone() == (False,)
+    run_restore(restored_url, lambda *_: None)
+    assert drawn(restored_url)["fences"] == once["fences"]
+    with connect(restored_url) as connection, pytest.raises(psycopg.DatabaseError, match="is not open"):
+        connection.execute("select restore_raise_sequences(%s)", (restore.epoch,))
+
+
+def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, database_url: str) -> None:
+    lost = max(fence for (fence,) in rows_of(database_url, "select fence from claims"))
+    run_restore(restored_url, lambda *_: None)
+    with connect(restored_url) as connection:
+        connection.execute("update claims set fence = nextval('fences') where closed_at is null")
+    ((allocation,),) = rows_of(restored_url, "select id from allocations")
+    assert claim_of(restored_url, allocation)["fence"] > lost + FENCES // 2
+
+
+def test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval(
+    database_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    key = insert_admin_key(database_url)
+
+    def enrolled(admin: Caller, node: str) -> int:
+        enrol(admin, node)
+        ((epoch,),) = rows_of(database_url, "select epoch from nodes where id = %s", node)
+        return int(epoch)
+
+    with public_process(database_url, tmp_path_factory.mktemp("before")) as http:
+        admin = Caller(http, key)
+        node = new_node(admin, new_region(admin))["id"]
+        assert [enrolled(admin, node), enrolled(admin, node)] == [1, 2]
+    run_restore(database_url, lambda *_: None)
+    with public_process(database_url, tmp_path_factory.mktemp("after")) as http:
+        admin = Caller(http, key)
+        after = enrolled(admin, node)
+        assert after > 2**20
+        assert enrolled(admin, node) == after + 1
