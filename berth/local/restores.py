@@ -12,8 +12,8 @@ from berth.process.restore_gate import RestoreOpen, require_no_restore_now
 LOOK_SECONDS = 0.2
 
 
-def wait_until_restored(database_url: str, note: Callable[[str], None]) -> bool:
-    """Return once no restore is open; whether one was. `note` gets the reason of the wait, once.
+def wait_until_restored(database_url: str, note: Callable[[str], None], note_end: Callable[[], None]) -> None:
+    """Return once no restore is open. If one was: `note` gets the reason of the wait, once, and `note_end` is called.
 
     An operator ends the wait with `berth restore run`, or by stopping the stack.
     """
@@ -22,9 +22,11 @@ def wait_until_restored(database_url: str, note: Callable[[str], None]) -> bool:
         try:
             with psycopg.connect(database_url, autocommit=True) as connection:
                 require_no_restore_now(connection)
-            return was_open
+            break
         except RestoreOpen as restore:
             if not was_open:
                 note(str(restore))
             was_open = True
         time.sleep(LOOK_SECONDS)
+    if was_open:
+        note_end()

@@ -295,8 +295,7 @@ class Stack:
 
     def _await_restore(self) -> None:
         part = Part("restore", "starting", "berth restore run")
-        if wait_until_restored(self.endpoints.database_url, lambda why: self._block(part, why)):
-            self._ready(part)
+        wait_until_restored(self.endpoints.database_url, lambda why: self._block(part, why), lambda: self._ready(part))
 
     def admin(self) -> Client:
         """A client with the stack's admin key."""

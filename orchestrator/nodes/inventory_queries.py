@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from orchestrator.allocations.store import absences
-from orchestrator.nodes.store import awaited_inventories, inventories, orphans
+from orchestrator.nodes.store import inventories, orphans
 from orchestrator.nodes.store.inventories import Unexplained
 from orchestrator.operations.execution import Context
 
@@ -64,7 +64,7 @@ class Arrived:
 async def find_arrived_inventories(context: Context, limit: int) -> Arrived:
     """At most `limit` such nodes, and everything about them."""
     async with context.database.reading() as reading:
-        nodes = await awaited_inventories.find_arrived(reading, limit)
+        nodes = await inventories.find_arrived(reading, limit)
         if not nodes:
             return Arrived([], [], [])
         most = limit * inventories.ORPHANS_PER_NODE_MAX
@@ -78,4 +78,4 @@ async def find_arrived_inventories(context: Context, limit: int) -> Arrived:
 async def count_awaited_inventories(context: Context) -> int:
     """How many nodes are awaited after a restore."""
     async with context.database.reading() as reading:
-        return await awaited_inventories.count_awaited(reading)
+        return await inventories.count_awaited(reading)

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "networks", "operations", "tasks"),
     "sites": ("audit", "log", "nodes", "operations", "tasks"),
+    "restores": (),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),
     "notifications": ("audit", "log", "operations"),

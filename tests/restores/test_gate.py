@@ -26,8 +26,8 @@ from tests.api.calling import Caller, fresh, insert_admin_key, problem
 from tests.api.processes import public_process, started_public_process
 from tests.berth.commands import berth
 from tests.databases import as_role
-from tests.outbox_relay.conftest import StartRelay
 from tests.outbox_relay.relays import head_version, leave_events, stream_end
+from tests.restores.conftest import StartRelay
 from tests.support.waiting import wait_for
 from worker.health import Health
 from worker.startup import await_database
@@ -85,7 +85,7 @@ def test_a_process_that_is_started_during_a_restore_says_so_and_serves_when_it_i
     restore, _ = gate.begin(database)
     with started_public_process(database_url, tmp_path / "a") as http:
         wait_for(lambda: status_of(http) == 503, "the process to listen")
-        problem(http.get("/ok"), 503, "restore_in_progress")
+        assert str(restore.epoch) in problem(http.get("/ok"), 503, "restore_in_progress")["detail"]
         gate.close(database, restore.epoch)
         wait_for(lambda: http.get("/ok").status_code == 200, "the process to serve")
 
@@ -135,8 +135,7 @@ def test_a_worker_waits_for_the_end_of_a_restore_longer_than_for_a_database(
             async with pools.for_platform().transaction():
                 pass
         waiting = asyncio.create_task(await_database(pools, 0.0, health))
-        while health.waiting_for is None:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for, lambda: health.waiting_for is not None, "the worker to wait")
         assert not waiting.done()
         await asyncio.to_thread(gate.close, database, restore.epoch)
         await waiting

@@ -19,7 +19,6 @@ from tests.schema import (
     checks_of_maintenance_tasks,
     checks_of_networks,
     checks_of_platform,
-    checks_of_restores,
 )
 from tests.schema.catalog import check_constraints
 from tests.schema.metal import checks_of_deploy_systems, checks_of_sites
@@ -38,7 +37,6 @@ CHECKS = {
     **checks_of_gpu_resets.CHECKS,
     **checks_of_catalogue.GUEST_SIZES,
     **checks_of_networks.CHECKS,
-    **checks_of_restores.CHECKS,
     **checks_of_sites.CHECKS,
 }
 

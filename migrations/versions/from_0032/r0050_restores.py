@@ -41,5 +41,5 @@ comment on index awaited_inventories_of_restore is 'For the reference to restore
 
 
 def upgrade() -> None:
-    """Add the table. Processes of the version before do not look at it: stop them before a restore."""
+    """Add the table. Processes of the version before do not read it: stop them before a restore."""
     driver_connection(op.get_bind()).execute(_STATEMENTS)

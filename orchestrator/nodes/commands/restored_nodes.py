@@ -8,8 +8,7 @@ from orchestrator.allocations.store.absences import find_lost_in_restore
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.store import nodes
-from orchestrator.nodes.store.awaited_inventories import forget_awaited, has_arrived
-from orchestrator.nodes.store.inventories import find_unexplained
+from orchestrator.nodes.store.inventories import find_unexplained, forget_awaited, has_arrived
 from orchestrator.nodes.store.slot_service import keep_slots
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tenants.principals import Actor, ActorKind

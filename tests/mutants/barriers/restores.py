@@ -89,7 +89,7 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "an inventory of before counts",
         "nodes",
-        "orchestrator/nodes/store/awaited_inventories.py",
+        "orchestrator/nodes/store/inventories.py",
         "where w.node_id = :node_id and n.inventory_after > r.closed_at",
         "where w.node_id = :node_id and n.inventory_after is not null",
         f"{_NODES}::test_an_inventory_of_before_the_restore_opens_nothing",
