@@ -16,6 +16,7 @@ import pytest
 from berth.cli.deployment.restore.running import run_restore
 from berth.local.servers import LocalPostgres
 from orchestrator.allocations.commands.lost_in_restore import release_lost_in_restore
+from orchestrator.nodes.commands.orphans import report_orphan
 from orchestrator.nodes.commands.restored_nodes import open_restored_node
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, provision, row_of, rows_of, run_with
@@ -120,6 +121,7 @@ def test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited(
 
     async def way(context: Context) -> bool:
         await beat(context, past.node, (past.lost, past.slots[past.lost]))
+        await report_orphan(context, past.node, past.lost)
         assert not await open_restored_node(context, past.node), "its end is not ordered yet"
         await reconciler(context).run()
         return await release_lost_in_restore(context, past.known)
