@@ -62,14 +62,7 @@ from berth.local.restores import wait_until_restored
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
 from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
 from berth.local.state import RESTARTS, Ports, StateDirectory
-from berth.local.supervision import (
-    Change,
-    Supervised,
-    SupervisedProcess,
-    SupervisedServer,
-    Supervisor,
-    Watched,
-)
+from berth.local.supervision import Change, Supervised, SupervisedProcess, SupervisedServer, Supervisor, Watched
 
 WATCH_SECONDS = 0.2
 
@@ -86,6 +79,8 @@ class Stack:
         self._children: list[ChildProcess] = []
         self._held = ExitStack()
         self.cluster: LocalCluster | None = None
+
+    _migrate = staticmethod(migrations.upgrade)
 
     def __enter__(self) -> Self:
         """Start everything; what has started is stopped again when something cannot."""
@@ -177,9 +172,6 @@ class Stack:
             console_port=self._ports.of("consoles"),
             trust_domain=options.trust_domain,
         )
-
-    def _migrate(self, database_url: str) -> None:
-        migrations.upgrade(database_url)
 
     def _start_cluster(self) -> LocalCluster:
         """Three members at once: each needs another one to start."""

@@ -41,9 +41,11 @@ def _packages(lock: Path) -> list[Path]:
     return [target]
 
 
-def migrate_as_release(release: Mapping[str, str], database_url: str) -> None:
-    """Bring a database to the schema of the release, by its code."""
-    migrate = "import sys, migrations; migrations.upgrade(sys.argv[1]); print(migrations.__file__)"
+def migrate_as_release(release: Mapping[str, str], database_url: str) -> str:
+    """Bring a database to the schema of the release, by its code; return its revision."""
+    migrate = "import sys, migrations; print(migrations.__file__, migrations.upgrade(sys.argv[1]))"
     command = [sys.executable, "-c", migrate, database_url]
     ran = subprocess.run(command, env={**os.environ, **release}, capture_output=True, text=True, check=True)
-    assert ran.stdout.startswith(release["PYTHONPATH"].partition(os.pathsep)[0])
+    file, revision = ran.stdout.split()
+    assert file.startswith(release["PYTHONPATH"].partition(os.pathsep)[0])
+    return revision

@@ -22,8 +22,8 @@ class UpgradeStage(Stage):
         super().__init__(directory / "var", agents)
         self._release = unpack_release(directory / "release")
 
-    def _migrate(self, database_url: str) -> None:
-        migrate_as_release(self._release, database_url)
+    def _migrate(self, database_url: str) -> str:  # type: ignore[override]
+        return migrate_as_release(self._release, database_url)
 
     def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
         return super()._with(plan, {**environment, **self._release})

@@ -8,7 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0050"
 down_revision = "0049"
-LOCKS = ()
+LOCKS = ("nodes",)
 
 _STATEMENTS = b"""
 create table restores (
