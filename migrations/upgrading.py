@@ -137,11 +137,11 @@ def _judge(connection: Connection) -> str | None:
 def upgrade(database_url: str, revision: str = "head") -> str:
     """Bring the database to `revision` and its functions to the present files; return the revision it has then.
 
-    Functions are applied with the newest revision only: they may use what that revision creates. `revision` must not be older
-    than the database's.
+    Functions are applied with the newest revision only: they may use what that revision creates. Raises `SchemaProblem` also
+    for a revision that is unknown, or older than the database's.
     """
     current_revision(database_url)
-    target = head_revision() if revision == "head" else revision
+    target = head_revision() if revision == "head" else _known(revision)
     engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
     try:
         while not (step := _advance(engine, target)).is_last:
@@ -151,6 +151,12 @@ def upgrade(database_url: str, revision: str = "head") -> str:
         raise SchemaProblem(str(error)) from error
     finally:
         engine.dispose()
+
+
+def _known(revision: str) -> str:
+    if revision not in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
+        raise SchemaProblem(f"there is no revision {revision}; the newest is {head_revision()}")
+    return revision
 
 
 def _advance(engine: Engine, target: str) -> _Step:
@@ -187,8 +193,9 @@ def _next_revision(current: str | None, target: str) -> str:
     """The revision after `current` on the way to `target`; `target` for an empty database, which has no traffic."""
     if current is None or current == target:
         return target
-    ahead = [script.revision for script in ScriptDirectory.from_config(_config()).iterate_revisions(target, current)]
-    return ahead[-1] if ahead else target
+    if current > target:
+        raise SchemaProblem(f"the database's schema ({current}) is newer than {target}; it rolls forward only")
+    return [script.revision for script in ScriptDirectory.from_config(_config()).iterate_revisions(target, current)][-1]
 
 
 def _lock_tables(connection: Connection, current: str | None, revision: str) -> None:

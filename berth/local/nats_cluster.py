@@ -5,13 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from berth.local import secret_files
 from berth.local.servers import LocalNats
-from berth.local.state import write_whole
+from berth.local.state import Ports, StateDirectory, write_whole
 
 if TYPE_CHECKING:
-    from berth.local.nats_users import NatsUsers
+    from collections.abc import Sequence
+
+    from berth.local.nats_users import NatsUser, NatsUsers
 
 ROUTES_FILE = "nats-routes.conf"
+
+
+MEMBERS = 3
+"""Two of them acknowledge each message, so that one may be lost."""
+
+
+def nats_servers_of(state: StateDirectory, ports: Ports, *, ha: bool) -> list[LocalNats]:
+    """The NATS servers of a stack, not started: one, or a cluster of three whose stream each of them keeps."""
+    users = secret_files.nats_users(state.secrets)
+    if not ha:
+        return [LocalNats(state.path / "nats", ports.of("nats"), ports.of("nats-monitor"), users)]
+    names = [f"nats-{number + 1}" for number in range(MEMBERS)]
+    routes = tuple(ports.of(f"{name}-routes") for name in names)
+    password = secret_files.nats_routes_password(state.secrets)
+    return [
+        NatsMember(state.path / name, (ports.of(name), ports.of(f"{name}-monitor")), number, routes, password, users)
+        for number, name in enumerate(names)
+    ]
+
+
+def addresses_of(servers: Sequence[LocalNats], user: NatsUser) -> str:
+    """The servers' addresses for a user, as one address."""
+    return ",".join(server.url_of(user) for server in servers)
 
 
 class NatsMember(LocalNats):

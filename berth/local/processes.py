@@ -46,6 +46,8 @@ class Endpoints:
     trust_domain: str = "berth.local"
     backup_database_url: str = ""
     """PostgreSQL as the role of `berth backup`; empty for an outside server, whose role for it is not known."""
+    stream_replicas: int = 1
+    """NATS servers that keep each message."""
     console_port: int = 0
     """Where agents connect for consoles; 0: the stack serves none."""
 
@@ -156,6 +158,7 @@ def relay_plan(endpoints: Endpoints, metrics_port: int) -> ProcessPlan:
     environment = {
         "BERTH_DATABASE_URL": endpoints.database_url_of(Role.RELAY),
         "BERTH_NATS_URL": endpoints.relay_nats_url or endpoints.nats_url,
+        "BERTH_LOG_STREAM_REPLICAS": str(endpoints.stream_replicas),
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     return ProcessPlan("relay", "outbox_relay", metrics_port, environment)

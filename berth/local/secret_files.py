@@ -36,6 +36,11 @@ def nats_users(secrets_directory: Path) -> NatsUsers:
     )
 
 
+def nats_routes_password(secrets_directory: Path) -> str:
+    """The password with which the servers of a local NATS cluster reach each other."""
+    return secret_once(secrets_directory / "nats-routes-password", new_password)
+
+
 def postgres_password(secrets_directory: Path) -> str:
     """The local PostgreSQL's superuser password."""
     return secret_once(secrets_directory / POSTGRES_PASSWORD, new_password)

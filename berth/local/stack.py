@@ -44,6 +44,7 @@ from berth.local.high_availability.cluster import (
 from berth.local.high_availability.layout import CLUSTER_DIRECTORY, require_layout
 from berth.local.high_availability.member import Member, SupervisedMember
 from berth.local.leftovers import Records, record_of
+from berth.local.nats_cluster import addresses_of, nats_servers_of
 from berth.local.options import StackOptions
 from berth.local.parts import Part
 from berth.local.processes import (
@@ -60,7 +61,7 @@ from berth.local.processes import (
 )
 from berth.local.restores import wait_until_restored
 from berth.local.seeding import ensure_node, seed_catalogue, wait_online
-from berth.local.servers import LocalNats, LocalPostgres, LocalServer, LocalTemporal, require_free_port
+from berth.local.servers import LocalPostgres, LocalServer, LocalTemporal, require_free_port
 from berth.local.state import RESTARTS, Ports, StateDirectory
 from berth.local.supervision import Change, Supervised, SupervisedProcess, SupervisedServer, Supervisor, Watched
 
@@ -147,9 +148,9 @@ class Stack:
             if options.backup_directory is not None:
                 require_own_backups(options.backup_directory, postgres.url("postgres"))
         if options.nats_url is None:
-            users = secret_files.nats_users(self.state.secrets)
-            nats = LocalNats(self.state.path / "nats", self._ports.of("nats"), self._ports.of("nats-monitor"), users)
-            self._start_server(nats, nats.url, signal.SIGTERM)
+            nats = nats_servers_of(self.state, self._ports, ha=options.ha)
+            for server in nats:
+                self._start_server(server, server.url, signal.SIGTERM)
         if options.temporal_address is None:
             temporal_ports = self._ports.of("temporal"), self._ports.of("temporal-metrics")
             temporal = LocalTemporal(self.state.path / "temporal", *temporal_ports)
@@ -163,9 +164,10 @@ class Stack:
             database_url=options.database_url or database_url,
             database_urls={} if options.database_url else database_urls,
             backup_database_url="" if options.database_url else backup_url,
-            nats_url=options.nats_url or nats.url_of("operator"),
-            relay_nats_url=options.nats_url or nats.url_of("relay"),
-            worker_nats_url=options.nats_url or nats.url_of("worker"),
+            nats_url=options.nats_url or addresses_of(nats, "operator"),
+            relay_nats_url=options.nats_url or addresses_of(nats, "relay"),
+            worker_nats_url=options.nats_url or addresses_of(nats, "worker"),
+            stream_replicas=1 if options.nats_url else len(nats),
             temporal_address=options.temporal_address or temporal.address,
             public_port=public_port,
             node_port=node_port,

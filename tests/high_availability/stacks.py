@@ -17,6 +17,7 @@ from berth.local.high_availability.cluster import LocalCluster
 from berth.local.high_availability.member import Member
 from berth.local.high_availability.postmasters import family_of, kill_postmaster, postmaster_of
 from berth.local.options import StackOptions
+from berth.local.servers import LocalServer
 from berth.local.stack import Stack
 from orchestrator.verification.all_checks import run_checks
 from tests.support.waiting import wait_for
@@ -34,6 +35,11 @@ class Watched:
         self.stack = stack
         self.cluster: LocalCluster = stack.cluster
         self.whole = Whole(stack)
+
+    @property
+    def nats_members(self) -> list[LocalServer]:
+        """The NATS servers."""
+        return [server for server in self.stack._servers if server.name.startswith("nats")]
 
     def primary(self) -> Member:
         """The member that leads."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import nats
 import psycopg
 import pytest
+from nats.aio.client import Client
+from nats.js.api import StreamInfo
 
+from berth.cli.deployment.stream_check import check_stream
 from berth.local.high_availability.member import Member
 from tests.high_availability.stacks import (
     Load,
@@ -20,6 +25,7 @@ from tests.high_availability.stacks import (
     thaw,
     watched_stack,
 )
+from tests.outbox_relay.relays import STREAM, asked
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
@@ -94,6 +100,48 @@ def test_nothing_acknowledged_is_lost_and_a_deposed_primary_serves_nothing(runni
     for allocation_id in load.acknowledged:
         tenant.client.wait_for(allocation_id, {"released"}, 90)
     assert running.violations() == []
+
+
+def test_a_killed_nats_server_stops_no_allocation_and_is_started_again(running: Watched) -> None:
+    members = {server.name: server for server in running.nats_members}
+    assert len(members) == 3
+    info = stream_info(running)
+    assert info.config.num_replicas == 3
+    assert info.cluster is not None
+    assert info.cluster.leader is not None
+    leader = members[info.cluster.leader]
+    tenant = running.whole.tenant()
+    leader.kill()
+    made = tenant.create()
+    tenant.wait(made, "active")
+    tenant.client.release_allocation(made.allocation_id)
+    tenant.wait(made, "released")
+    wait_for(lambda: replicas_current(running) == 2, "the killed server has all of the stream again", 60)
+    assert check_stream(running.cluster.url(), running.stack.endpoints.nats_url).kept
+
+
+def stream_info(running: Watched) -> StreamInfo:
+    """The stream as its leader describes it; waits until there is one."""
+
+    async def ask(client: Client) -> StreamInfo:
+        return await client.jetstream().stream_info(STREAM)
+
+    found: list[StreamInfo] = []
+
+    def look() -> bool:
+        for address in running.stack.endpoints.nats_url.split(","):
+            with suppress(nats.errors.Error, OSError):
+                found[:] = [asked(address, ask)]
+        return bool(found) and found[0].cluster is not None and bool(found[0].cluster.leader)
+
+    wait_for(look, "the stream has a leader", 60)
+    return found[0]
+
+
+def replicas_current(running: Watched) -> int:
+    """How many servers beside the leader have all of the stream."""
+    cluster = stream_info(running).cluster
+    return 0 if cluster is None else sum(bool(replica.current) for replica in cluster.replicas or ())
 
 
 def test_a_start_goes_on_with_the_timeline_and_the_data_that_the_last_end_left(server_directory: Path) -> None:

@@ -17,6 +17,7 @@ from berth.cli.known_stack import StackProblem, read_stack
 from berth.local.high_availability.cluster import cluster_of
 from berth.local.high_availability.layout import require_layout
 from berth.local.high_availability.postmasters import last_primary, postmaster_of
+from berth.local.nats_cluster import addresses_of, nats_servers_of
 from berth.local.state import Ports, StateDirectory
 from tests.berth.commands import UpProcess, assert_one_sentence, berth, still_run
 from tests.support.failover.cluster import running_cluster
@@ -95,6 +96,22 @@ def test_files_and_rights_of_a_member(directory: Path) -> None:
     passwords = {path.read_text().strip() for path in state.secrets.iterdir()}
     assert all(sum(password in text for password in passwords) == 5 for text in texts)
     assert cluster_of(state, Ports(state)).url() == cluster.url(), "ports and passwords are kept"
+
+
+def test_a_cluster_has_three_nats_servers_and_keeps_their_places(directory: Path) -> None:
+    state = StateDirectory(directory)
+    state.prepare()
+    servers = nats_servers_of(state, Ports(state), ha=True)
+    assert [server.name for server in servers] == ["nats-1", "nats-2", "nats-3"]
+    ports = [port for server in servers for port in (server.port, server.monitor_port)]
+    assert len(set(ports)) == 6
+    address = addresses_of(servers, "relay")
+    assert [part.rpartition(":")[2] for part in address.split(",")] == [str(server.port) for server in servers]
+    again = nats_servers_of(state, Ports(state), ha=True)
+    assert addresses_of(again, "relay") == address
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in state.secrets.iterdir())
+    (one,) = nats_servers_of(state, Ports(state), ha=False)
+    assert one.name == "nats"
 
 
 def test_the_last_primary_is_found_by_its_timeline(server_directory: Path) -> None:

@@ -152,6 +152,16 @@ def test_first_boots_are_added_without_reading_the_allocations_there_are(empty_u
         assert connection.execute(read).fetchone() == before
 
 
+def test_an_earlier_and_an_unknown_revision_are_refused(empty_url: str) -> None:
+    migrations.upgrade(empty_url, "0045")
+    with pytest.raises(migrations.SchemaProblem, match="rolls forward only"):
+        migrations.upgrade(empty_url, "0044")
+    for unknown in ("9999", "004", "base", ""):
+        with pytest.raises(migrations.SchemaProblem, match="there is no revision"):
+            migrations.upgrade(empty_url, unknown)
+    assert migrations.current_revision(empty_url) == "0045"
+
+
 def test_an_interrupted_upgrade_goes_on_at_the_revision_that_it_reached(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

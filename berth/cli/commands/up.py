@@ -98,7 +98,7 @@ def up(
         int, typer.Option(min=1, max=1000, help="stop everything after one part died this many times within 5 minutes")
     ] = 8,
     ha: Annotated[
-        bool, typer.Option("--ha", help="three PostgreSQL servers under Patroni with quorum commit, instead of one")
+        bool, typer.Option("--ha", help="three PostgreSQL servers under Patroni with quorum commit, and three of NATS")
     ] = False,
 ) -> None:
     """Run PostgreSQL, NATS, Temporal and every process of Berth on this machine until Ctrl-C. A restart keeps the data."""

@@ -25,6 +25,9 @@ def rebuild_stream(session: Session, nats_url: str, order: Order) -> None:
     except ValidationError as error:
         names = ", ".join(f"BERTH_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
         raise Refused(f"unusable environment: {names}", code="usage", exit_code=USAGE) from error
+    if session.settings.nats_url is None:
+        # The local stack's: each of its servers keeps each message.
+        settings = settings.model_copy(update={"log_stream_replicas": 1 + nats_url.count(",")})
     with session.errors.status("looking at the stream") as status:
 
         def show(version: int, head: int) -> None:
