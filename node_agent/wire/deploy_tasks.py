@@ -225,7 +225,7 @@ class MetalDiskWipe(DiskIdentity):
 
     name: Name
     attempts: Annotated[list[WipeAttempt], Field(min_length=1, max_length=ATTEMPTS_MAX)]
-    method: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] | None
+    method: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] | None = None
     read_bytes: Whole
     nonzero_bytes_found: Truth
     markers_found: Whole

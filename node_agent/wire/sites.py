@@ -135,7 +135,7 @@ class BmcNic(Wire):
 
     id: Text
     mac: Text
-    link_up: Truth | None
+    link_up: Truth | None = None
 
 
 class BmcDisk(Wire):
@@ -144,7 +144,7 @@ class BmcDisk(Wire):
     id: Text
     model: Text
     serial: Text
-    bytes: Whole | None
+    bytes: Whole | None = None
     protocol: Text
 
 
@@ -174,13 +174,13 @@ class BmcInventory(Wire):
     serial: Text
     uuid: Text
     bios_version: Text
-    processors: Whole | None
+    processors: Whole | None = None
     processor_model: Text
-    memory_bytes: Whole | None
+    memory_bytes: Whole | None = None
     nics: Annotated[list[BmcNic], Field(max_length=PARTS_MAX), FailFast()]
     disks: Annotated[list[BmcDisk], Field(max_length=PARTS_MAX), FailFast()]
     firmware: Annotated[list[BmcFirmware], Field(max_length=PARTS_MAX), FailFast()]
-    manager: BmcManager | None
+    manager: BmcManager | None = None
     quirks: Annotated[list[Text], Field(max_length=PARTS_MAX)]
     cut: Truth = False
 

@@ -118,6 +118,9 @@ def test_a_disk_counts_as_wiped_only_by_what_was_read() -> None:
     assert disk.proven
     for change in ({"method": None}, {"read_bytes": 0}, {"nonzero_bytes_found": True}, {"markers_found": 1}):
         assert not disk.model_copy(update=change).proven
+    unaccepted = disk.model_copy(update={"method": None})
+    sent = unaccepted.model_dump_json(exclude_none=True)
+    assert MetalDiskWipe.model_validate_json(sent) == unaccepted, "reports have no nulls"
 
 
 def test_a_wipe_names_each_disk_once() -> None:

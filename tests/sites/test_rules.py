@@ -147,3 +147,14 @@ def test_what_a_bmc_reports_is_bounded_and_printable() -> None:
     assert len(made.model_dump_json()) <= INVENTORY_BYTES_MAX
     assert (made.processors, made.memory_bytes, made.manufacturer, len(made.model)) == (None, None, "m ", 200)
     assert made.firmware[0].version == "v  [1m"
+
+
+def test_an_inventory_of_a_bmc_that_reports_little_is_read_as_it_was_sent() -> None:
+    """Agents send no nulls."""
+    from node_agent.redfish.contract import Disk, Nic
+    from node_agent.wire.sites import BmcInventory
+
+    nics, disks = (Nic("1", "02:00:00:00:00:01", None),), (Disk("d", "m", "s", None, ""),)
+    found = SystemDescription("1", "", "", "", "", "", PowerState.OFF, None, "", None, nics, disks, (), None, ())
+    made = inventory_of(found)
+    assert BmcInventory.model_validate_json(made.model_dump_json(exclude_none=True)) == made

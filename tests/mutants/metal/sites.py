@@ -321,4 +321,12 @@ MUTANTS: list[Mutant] = [
         "    if part is not None and not part.is_open:\n        return Next(Move.CLOSE)",
         (f"{RUNS}::test_an_end_that_fails_is_tried_again_and_then_named",),
     ),
+    Mutant(
+        "sites: a look at a BMC that reports no memory size never ends",
+        "agent",
+        "node_agent/wire/sites.py",
+        "    memory_bytes: Whole | None = None\n",
+        "    memory_bytes: Whole | None\n",
+        (f"{RULES}::test_an_inventory_of_a_bmc_that_reports_little_is_read_as_it_was_sent",),
+    ),
 ]
