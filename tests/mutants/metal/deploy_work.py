@@ -96,4 +96,9 @@ MUTANTS = [
         "            await self._writer.drain()",
         f"{_SERVER}::test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served",
     ),
+    _mutant(
+        "the medium lacks a module that its agent imports", "deploy/metal/build-deploy-medium",
+        "curses,sqlite3,xmlrpc,venv}", "curses,sqlite3,xmlrpc,wsgiref,venv}",
+        "tests/metal/test_medium.py::test_no_part_of_pythons_library_that_the_agent_imports_is_removed",
+    ),
 ]  # fmt: skip
