@@ -14,12 +14,25 @@ DRIVER = Path(__file__).with_name("guest_driver.py")
 
 
 def with_driver(medium: Path, directory: Path) -> Path:
-    """A copy of the medium whose initramfs has the driver as `node_agent/__main__.py`: a second archive behind the first."""
+    """A copy of the medium whose initramfs has the driver as `node_agent/__main__.py`."""
     tree = directory / "overlay/opt/berth/node_agent"
     (tree / "__pycache__").mkdir(parents=True)
     shutil.copy(DRIVER, tree / "__main__.py")
     (tree / "__pycache__/__main__.cpython-311.pyc").touch()  # empty: the source is compiled
-    made, initrd = directory / "with-driver.iso", directory / "initrd"
+    return _with_overlay(medium, directory)
+
+
+def with_root_keys(medium: Path, directory: Path, root_keys: Path) -> Path:
+    """A copy of the medium that trusts these roots, as `make deploy-medium ROOT_KEYS=FILE` builds it."""
+    tree = directory / "overlay/etc/berth"
+    tree.mkdir(parents=True)
+    shutil.copy(root_keys, tree / "root-keys.pem")
+    return _with_overlay(medium, directory)
+
+
+def _with_overlay(medium: Path, directory: Path) -> Path:
+    """A copy of the medium whose initramfs has what is in `overlay`: a second archive behind the first."""
+    made, initrd = directory / "with-overlay.iso", directory / "initrd"
     subprocess.run(
         ["xorriso", "-osirrox", "on", "-indev", str(medium), "-extract", "/boot/initrd", str(initrd)],
         check=True, capture_output=True,

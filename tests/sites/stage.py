@@ -41,6 +41,7 @@ from tests.support.bmc.server import certificate, server_context, serving
 from tests.support.bmc.service import StubService
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
+from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.sites.sweeping import sweep_bmc_tasks
 
 LEASE_SECONDS = 3
@@ -106,13 +107,15 @@ class Agent:
         token_file.write_text(token)
         self.state_dir = directory / "state"
         environment = {
-            "BERTH_API_URL": stage.endpoints.api_url,
+            "BERTH_API_URL": stage.api_url,
             "BERTH_AGENT_STATE_DIR": str(self.state_dir),
             "BERTH_ROOT_KEYS_FILE": str(stage.authority.root_keys),
             "BERTH_ENROLMENT_TOKEN_FILE": str(token_file),
             "BERTH_ENROLMENT_HTTP_ALLOWED": "true",
             "BERTH_AGENT_WAIT_SECONDS": "5",
+            **stage.agent_settings(),
         }
+        self.media_url = environment.get("BERTH_SITE_MEDIA_URL", "")
         self._plan = ProcessPlan(f"site agent {name}", "node_agent", free_port(), environment, ("--site",))
         self.child = ChildProcess(self._plan, self.log)
 
@@ -147,7 +150,7 @@ class Agent:
     def serves(self) -> bool:
         """Whether it has served; fails with its log if it has ended."""
         assert not self.died(), self.log.read_text(errors="replace")[-2000:]
-        return self.says("serving")
+        return self.says('"event":"serving"')
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a sample at the agent's own metrics; 0.0 if it has none yet."""
@@ -251,16 +254,37 @@ class Stage:
             ChildProcess(self._node_plan, directory / "node.log"),
         ]
         self._stop = asyncio.Event()
-        self.http = httpx.Client(base_url=self.endpoints.api_url, timeout=WAIT_SECONDS_MAX)
+        self.api_url = self.endpoints.api_url
+        self.medium: Path | None = None
+        """The deploy medium that agents serve which are made from now on."""
+        self.http = httpx.Client(base_url=self.api_url, timeout=WAIT_SECONDS_MAX)
         self.admin = Caller(self.http, insert_admin_key(url))
         self._numbers = 0
 
     def start(self) -> None:
         for child in self._children:
-            child.spawn({"BERTH_SITE_LEASE_SECONDS": str(LEASE_SECONDS), "BERTH_CERTIFICATE_WAIT_SECONDS": "30"})
+            child.spawn(self.settings())
         self._rounds = self.background.start(self._serve())
         for child in self._children:
             child.wait_ready()
+
+    def settings(self) -> dict[str, str]:
+        """Of both listeners."""
+        return {
+            "BERTH_SITE_LEASE_SECONDS": str(LEASE_SECONDS), "BERTH_CERTIFICATE_WAIT_SECONDS": "30",
+            "BERTH_PUBLIC_API_URL": "https://api.example", "BERTH_PUBLIC_CA_FILE": str(self.authority.ca_certificate),
+        }  # fmt: skip
+
+    def agent_settings(self) -> dict[str, str]:
+        """Of one more agent, which serves the medium at a port of its own."""
+        if self.medium is None:
+            return {}
+        port = free_port()
+        return {
+            "BERTH_SITE_MEDIA_URL": f"http://127.0.0.1:{port}", "BERTH_SITE_MEDIA_PORT": str(port),
+            "BERTH_SITE_MEDIA_HOST": "127.0.0.1", "BERTH_DEPLOY_MEDIUM_FILE": str(self.medium),
+            "BERTH_BMC_QUEUE_SECONDS": "1",
+        }  # fmt: skip
 
     def close(self) -> None:
         self.background.loop.call_soon_threadsafe(self._stop.set)
@@ -275,7 +299,7 @@ class Stage:
         self.fleet.connection.close()
 
     async def _serve(self) -> None:
-        """Rounds of the issuer and of the worker's sweeper."""
+        """Rounds of the issuer and of the worker's sweepers."""
         issuer, issuing = build_issuer(issuer_settings_over(self.url, self.directory))
         database = connect_database(
             as_role(self.url, Role.WORKER), pool_size=2, reserve_size=1, lock_timeout_seconds=5,
@@ -284,7 +308,8 @@ class Stage:
         context = Context(database, Limits(), load_signer(self.authority.task_signing_key))
         running = asyncio.create_task(issuer.run())
         while not self._stop.is_set():
-            await sweep_bmc_tasks(context, 100)
+            for sweep in (sweep_bmc_tasks, sweep_deploy_tasks, sweep_deploy_runs):
+                await sweep(context, 100)
             await pause(0.2)
         issuer.stop()
         await running

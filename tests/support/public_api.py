@@ -80,6 +80,8 @@ def issuer_settings_over(url: str, directory: Path, certificate_seconds: float =
         database_url=as_role(url, Role.ISSUER),
         node_ca_certificate_file=authority.ca_certificate,
         node_ca_key_file=authority.ca_key,
+        deploy_ca_certificate_file=authority.deploy_ca_certificate,
+        deploy_ca_key_file=authority.deploy_ca_key,
         node_certificate_seconds=certificate_seconds,
         issuer_poll_seconds=0.02,
     )

@@ -2,12 +2,14 @@
 
 BERTH_CRASH_AT=<label>:<n>   the process kills itself (SIGKILL) when the label is reached for the n-th time
 BERTH_CRASH_AT_FILE=<path>   the same, by what the file says when a point is reached, so that a running process can be armed
+BERTH_BMC_QUEUE_SECONDS=<s>  the agent of a site waits so long for commands that a BMC may hold, instead of 30 s
 BERTH_PLANTED_BUG=<name>     one bug of `planted_bugs.py` is planted before the module runs
 Exit status 2 with one sentence if the module, the label, the number or the name is unknown.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import runpy
@@ -15,6 +17,7 @@ import sys
 from pathlib import Path
 
 from berth.process import crash_points
+from tests.testbuild import planting
 from tests.testbuild.killing import kill_at, written_in
 from tests.testbuild.planted_bugs import PLANTED_BUGS
 
@@ -47,6 +50,13 @@ def arm_by_file(module: str, path: str) -> None:
     crash_points.install(kill_at(written_in(Path(path))))
 
 
+def hurry(seconds: float) -> None:
+    """Believe a BMC's power state after so long: a stub or emulator holds no commands."""
+    from node_agent.site import bmcs
+
+    planting.replace(bmcs, "DEADLINES", dataclasses.replace(bmcs.DEADLINES, queue_seconds=seconds))
+
+
 def plant(name: str) -> None:
     """Plant one bug. Raises `Unknown`."""
     if name not in PLANTED_BUGS:
@@ -64,6 +74,8 @@ def main() -> None:
             arm(module, crash_at)
         elif crash_file := os.environ.get("BERTH_CRASH_AT_FILE"):
             arm_by_file(module, crash_file)
+        if seconds := os.environ.get("BERTH_BMC_QUEUE_SECONDS"):
+            hurry(float(seconds))
         if bug := os.environ.get("BERTH_PLANTED_BUG"):
             plant(bug)
     except Unknown as unknown:
