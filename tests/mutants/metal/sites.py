@@ -329,4 +329,20 @@ MUTANTS: list[Mutant] = [
         "    memory_bytes: Whole | None\n",
         (f"{RULES}::test_an_inventory_of_a_bmc_that_reports_little_is_read_as_it_was_sent",),
     ),
+    Mutant(
+        "sites: `berth node run --stop` stops nothing",
+        "client",
+        "berth/cli/fleet/deploy_systems.py",
+        "client.stop_deploy_run(node_id) if stop else client.get_deploy_run(node_id), RUN",
+        "client.get_deploy_run(node_id), RUN",
+        ("tests/cli/test_run_commands.py::test_a_run_is_requested_shown_and_stopped",),
+    ),
+    Mutant(
+        "sites: a start that an agent repeats does not know the medium of the one before it",
+        "agent",
+        "node_agent/site/boots.py",
+        "        if not (found.inserted and is_medium_of(found.image, medium.token)):",
+        "        if found.image != url:",
+        (f"{BOOTS}::test_start_and_end_are_finished_whatever_step_an_agent_ends_at",),
+    ),
 ]
