@@ -276,7 +276,7 @@ class Stage:
         }  # fmt: skip
 
     def agent_settings(self) -> dict[str, str]:
-        """Of one more agent, which serves the medium at a port of its own."""
+        """Of one more agent, which serves the medium at its own port."""
         if self.medium is None:
             return {}
         port = free_port()

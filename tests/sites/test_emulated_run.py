@@ -100,7 +100,7 @@ def site(stage: EmulatedStage) -> Iterator[Site]:
 
 
 def berth(stage: EmulatedStage, line: str) -> Any:
-    """What `berth` prints for programs, in a process of its own: the stage's rounds write into the output of this one."""
+    """What `berth` prints for programs, in its own process: the stage's rounds write into the output of this one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     environment |= {"BERTH_API_URL": stage.api_url, "BERTH_API_KEY": stage.admin.key or ""}
     environment["SSL_CERT_FILE"] = str(stage.authority.ca_certificate)

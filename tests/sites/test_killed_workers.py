@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from orchestrator.sites.commands.runs import advance_run
 from tests.databases import as_role
 from tests.sites.rotations import Killed
 from tests.sites.running import Run, another, running
+from tests.testbuild import planting
 
 QUICK = 6
 LEFT = """
@@ -31,22 +33,24 @@ select (select array_agg(r::text order by id) from deploy_runs r), (select array
 @contextlib.contextmanager
 def dying_at(number: int) -> Iterator[None]:
     """In the block the process dies instead of its statement of this number."""
-    real, reached = Reading.execute, 0
+    real, reached, thread = Reading.execute, 0, threading.get_ident()
 
     async def execute(self: Reading, *arguments: Any) -> Any:
         nonlocal reached
-        reached += 1
-        if reached == number:
+        reached += threading.get_ident() == thread  # the rounds of a stage run in another one
+        if reached == number and threading.get_ident() == thread:
             raise Killed
         return await real(self, *arguments)
 
-    with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(Reading, "execute", execute)
+    planting.replace(Reading, "execute", execute)
+    try:
         yield
+    finally:
+        planting.unplant()
 
 
 class Workers:
-    """Workers one after another, each with a database of its own."""
+    """Workers one after another, each with its own connections."""
 
     def __init__(self, url: str, run: Run) -> None:
         self.url, self.run, self.deaths = url, run, 0

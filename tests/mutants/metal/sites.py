@@ -322,7 +322,7 @@ MUTANTS: list[Mutant] = [
         (f"{RUNS}::test_an_end_that_fails_is_tried_again_and_then_named",),
     ),
     Mutant(
-        "sites: a look at a BMC that reports no memory size never ends",
+        "sites: a report of a BMC without a memory size is refused",
         "agent",
         "node_agent/wire/sites.py",
         "    memory_bytes: Whole | None = None\n",
