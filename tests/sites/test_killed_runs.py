@@ -86,9 +86,11 @@ class Run:
         return shown
 
 
+# Real agent processes take ten seconds a pair. In `make test` test_boots.py ends an agent before each request of start and end.
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("in_start", "in_end"),
-    [pair if pair == PAIRS[-1] else pytest.param(*pair, marks=pytest.mark.full) for pair in PAIRS],
+    PAIRS,
 )
 def test_a_run_goes_on_when_agents_are_killed_in_start_and_end(
     stage: Stage, media: Site, in_start: CrashPoint, in_end: CrashPoint
