@@ -124,6 +124,7 @@ begin
             ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_renew_fences',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),

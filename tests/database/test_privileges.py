@@ -32,6 +32,7 @@ RUN_AS_OWNER = {
     "restore_begin",
     "restore_close",
     "restore_close_nodes",
+    "restore_renew_fences",
     "restore_end_sessions",
     "restore_raise_sequences",
 }

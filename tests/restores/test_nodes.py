@@ -91,7 +91,7 @@ def past(postgres_server: LocalPostgres, database_url: str) -> Iterator[Past]:
 
 
 def test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval(past: Past) -> None:
-    assert past.restore() == ["gate", "raise", "nodes", "verify", "close"]
+    assert past.restore() == ["gate", "raise", "renew", "nodes", "verify", "close"]
     # Free slots are not used either: which ones those are is not known yet.
     assert past.create() == ("no_room", []), "no inventory has arrived"
     run_with(past.url, lambda context: beat(context, past.node, None))
@@ -155,6 +155,28 @@ def test_an_allocation_is_not_released_for_an_inventory_of_before(past: Past) ->
 
     assert not run_with(past.url, way)
     assert row_of(past.url, "select state from allocations where id = %s", past.known) == {"state": "active"}
+
+
+def test_an_allocation_that_becomes_active_without_a_guest_is_released(past: Past) -> None:
+    """Its node answers the task that it had carried out in the lost interval, although a release followed there."""
+    starting = create_allocation(past.url, past.seeded, gpus=1)
+    past.restore()
+
+    async def way(context: Context) -> list[str]:
+        states = []
+        await beat(context, past.node, *past.held)
+        await reconciler(context).run()
+        assert slots_out_of_service(past.url) == list(range(8)), "it may have a guest or none"
+        await provision(context, past.url, starting)
+        for _ in range(2):
+            await reconciler(context).run()
+            states.append(row_of(past.url, "select state from allocations where id = %s", starting)["state"])
+            await beat(context, past.node, *past.held)
+        return states
+
+    assert run_with(past.url, way) == ["active", "releasing"]
+    run_with(past.url, lambda context: clean_up(context, past.url, starting))
+    assert slots_out_of_service(past.url) == past.slots[past.lost]
 
 
 def test_an_inventory_of_before_the_restore_opens_nothing(past: Past) -> None:

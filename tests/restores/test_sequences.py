@@ -10,6 +10,7 @@ import pytest
 from berth.cli.deployment.restore import gate
 from berth.cli.deployment.restore.running import run_restore
 from berth.local.servers import LocalPostgres
+from orchestrator.verification import run_checks
 from tests.allocations.driving import claim_of, provision, rows_of, run_with
 from tests.allocations.reconciling import kept
 from tests.allocations.seeding import connect, create_allocation, seed
@@ -78,6 +79,28 @@ def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, databa
         connection.execute("update claims set fence = nextval('fences') where closed_at is null")
     ((allocation,),) = rows_of(restored_url, "select id from allocations")
     assert claim_of(restored_url, allocation)["fence"] > lost + FENCES // 2
+
+
+def test_an_allocation_that_no_node_was_told_of_gets_a_new_fence(database_url: str) -> None:
+    """Its node may have carried out its task in the lost interval, and takes no other task under that fence."""
+    seeded = seed(database_url)
+    known, requested = (create_allocation(database_url, seeded, gpus=2) for _ in range(2))
+    run_with(database_url, lambda context: provision(context, database_url, known))
+    before = {each: claim_of(database_url, each)["fence"] for each in (known, requested)}
+    run_restore(database_url, lambda *_: None)
+    assert claim_of(database_url, requested)["fence"] > before[requested] + FENCES // 2
+    assert claim_of(database_url, known)["fence"] == before[known]
+    started = rows_of(
+        database_url, "select (payload ->> 'fence')::bigint from outbox where event_type = 'provisioning.requested'"
+        " and subject = 'allocations/' || %s order by id", requested
+    )  # fmt: skip
+    assert started == [(before[requested],), (claim_of(database_url, requested)["fence"],)], "a workflow begins anew"
+    run_with(database_url, lambda context: provision(context, database_url, requested))
+    assert [verdict for verdict in run_checks(database_url) if not verdict.kept] == []
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        restore, _ = gate.begin(connection)
+        with pytest.raises(psycopg.DatabaseError, match="its sequences are not raised"):
+            connection.execute("select restore_renew_fences(%s)", (restore.epoch,))
 
 
 def test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval(

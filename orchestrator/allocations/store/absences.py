@@ -20,12 +20,14 @@ where n.id = any(:nodes) and a.state = 'active' and a.active_at < n.inventory_af
   and (m.allocation_id is null or m.last_missed < n.inventory_after)
 order by a.id limit :limit
 """
+# Also one that became active since: its node answers a task of the lost interval, in which a release followed.
 # A guest that a verb is just changing may be absent for a moment: its end is left to the health of allocations.
 _LOST = """
 select a.id from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
 join allocations a on a.node_id = n.id
-where n.id = any(:nodes) and n.inventory_after > r.closed_at and a.state = 'active' and a.guest_verb is null
-  and a.active_at < r.closed_at and not n.inventory @> jsonb_build_array(jsonb_build_object('allocation_id', a.id))
+where n.id = any(:nodes) and n.inventory_after > greatest(r.closed_at, a.active_at) and a.state = 'active'
+  and a.guest_verb is null and a.requested_at < r.closed_at
+  and not n.inventory @> jsonb_build_array(jsonb_build_object('allocation_id', a.id))
   and (cast(:allocation_id as uuid) is null or a.id = :allocation_id)
 order by a.id limit :limit
 """

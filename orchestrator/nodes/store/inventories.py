@@ -99,6 +99,14 @@ _HAS_ARRIVED = """
 select from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
 where w.node_id = :node_id and n.inventory_after > r.closed_at
 """
+# An inventory shows whether a guest is there only once its allocation is active. What waits for units was told to no node.
+_IS_STARTING = """
+select from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
+join allocations a on a.node_id = n.id
+where w.node_id = :node_id and a.requested_at < r.closed_at and (
+    a.state = 'provisioning' or a.state = 'requested' and a.waits_for <> 'units'
+    or a.state = 'active' and a.active_at >= n.inventory_after)
+"""
 _FORGET = "delete from awaited_inventories where node_id = :node_id"
 _COUNT = "select count(*) from awaited_inventories"
 
@@ -111,6 +119,11 @@ async def find_arrived(reading: Reading, limit: int) -> list[UUID]:
 async def has_arrived(reading: Reading, node_id: UUID) -> bool:
     """Whether the inventory of the node is awaited and here."""
     return (await reading.execute(_HAS_ARRIVED, {"node_id": node_id})).first() is not None
+
+
+async def is_starting(tx: Transaction, node_id: UUID) -> bool:
+    """Whether something of before the restore is being started on the awaited node, or began after its inventory."""
+    return (await tx.execute(_IS_STARTING, {"node_id": node_id})).first() is not None
 
 
 async def forget_awaited(tx: Transaction, node_id: UUID) -> None:

@@ -15,6 +15,30 @@ def _mutant(name: str, noun: str, path: str, old: str, new: str, test: str) -> M
 
 MUTANTS: list[Mutant] = [
     _mutant(
+        "a node is opened while something of before is being started on it",
+        "nodes",
+        "orchestrator/nodes/commands/restored_nodes.py",
+        " or await is_starting(tx, node_id)",
+        "",
+        f"{_NODES}::test_an_allocation_that_becomes_active_without_a_guest_is_released",
+    ),
+    _mutant(
+        "what became active after the restore without a guest stays",
+        "allocations",
+        "orchestrator/allocations/store/absences.py",
+        "a.requested_at < r.closed_at",
+        "a.active_at < r.closed_at",
+        f"{_NODES}::test_an_allocation_that_becomes_active_without_a_guest_is_released",
+    ),
+    _mutant(
+        "an allocation that no node was told of keeps its fence",
+        "allocations",
+        "berth/cli/deployment/restore/running.py",
+        "        _renew_fences(connection, restore.epoch, show)\n",
+        "",
+        f"{_SEQUENCES}::test_an_allocation_that_no_node_was_told_of_gets_a_new_fence",
+    ),
+    _mutant(
         "new connections are not refused",
         "database",
         "berth/process/database_connections.py",

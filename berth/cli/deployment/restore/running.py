@@ -24,6 +24,7 @@ def run_restore(database_url: str, show: Show) -> Restore:
         restore, is_new = gate.begin(connection)
         show("gate", f"{'opened' if is_new else 'open'}; no process serves until restore {restore.epoch} is closed")
         _raise_sequences(connection, restore.epoch, show)
+        _renew_fences(connection, restore.epoch, show)
         _close_nodes(connection, restore.epoch, show)
         _verify(database_url, show)
         return _close(connection, restore.epoch, show)
@@ -34,6 +35,12 @@ def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> No
     assert row is not None, "the function returns one row"
     done = "are" if row[0] else "were already"
     show("raise", f"fences and every other sequence {done} above what the lost interval may have drawn")
+
+
+def _renew_fences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    row = connection.execute("select restore_renew_fences(%s)", (epoch,)).fetchone()
+    assert row is not None, "the function returns one row"
+    show("renew", f"{row[0]} allocations that no node was told of are provisioned anew, under new fences")
 
 
 def _close_nodes(connection: gate.Connection, epoch: UUID, show: Show) -> None:
