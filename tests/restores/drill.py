@@ -50,7 +50,7 @@ class Guest:
 
 @dataclass
 class Watch:
-    """Looks at the disks of the nodes again and again. `double`: slots that two guests used in one instant."""
+    """Reads the disks of the nodes again and again. `double`: slots that two guests used in one instant."""
 
     directories: dict[str, Path]
     double: set[tuple[str, int]] = field(default_factory=set)
@@ -115,7 +115,7 @@ class Drill:
         """Every process of ours but the agents."""
         return [child.name for child in self.stack._children if child.plan.module != "node_agent"]
 
-    def run(self, block: str, status: int = 0, **variables: object) -> str:
+    def run(self, block: str, **variables: object) -> str:
         """Run the commands of the page that have this name, as its reader does; return what they print."""
         state = self.stack.state.path
         settings = {"BERTH_STATE_DIR": str(state), "BERTH_BACKUP_DIR": str(self.backups)}
@@ -125,7 +125,7 @@ class Drill:
             ["bash", "-euo", "pipefail", "-c", page_blocks()[block]],
             env=named, cwd=self.place, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX,
         )  # fmt: skip
-        assert done.returncode == status, f"{block}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{block}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def lose_the_database(self) -> None:

@@ -24,7 +24,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.problems import RestoreInProgress
 from tests.api.calling import Caller, fresh, insert_admin_key, problem
 from tests.api.processes import public_process, started_public_process
-from tests.berth.commands import berth
+from tests.berth.commands import assert_one_sentence, berth
 from tests.databases import as_role
 from tests.outbox_relay.relays import head_version, leave_events, stream_end
 from tests.restores.conftest import StartRelay
@@ -210,6 +210,13 @@ def test_each_role_sees_an_open_restore_and_none_can_close_one(database_url: str
             if role is not Role.OPERATOR:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute("select restore_close(%s)", (restore.epoch,))
+
+
+def test_a_restore_is_not_begun_while_the_recovery_goes_on(database_url: str, database: psycopg.Connection) -> None:
+    name = database_url.rpartition("/")[2]
+    database.execute(f'alter database "{name}" set default_transaction_read_only = on'.encode())
+    assert_one_sentence(berth("restore", "begin", BERTH_DATABASE_URL=database_url), 1, "read-only transaction")
+    assert database.execute("select count(*) from restores").fetchone() == (0,)
 
 
 def test_the_commands_say_what_is_missing(postgres_server: LocalPostgres, database_url: str) -> None:

@@ -81,7 +81,7 @@ def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, databa
     assert claim_of(restored_url, allocation)["fence"] > lost + FENCES // 2
 
 
-def test_an_allocation_that_no_node_was_told_of_gets_a_new_fence(database_url: str) -> None:
+def test_an_allocation_without_a_task_gets_a_new_fence(database_url: str) -> None:
     """Its node may have carried out its task in the lost interval, and takes no other task under that fence."""
     seeded = seed(database_url)
     known, requested = (create_allocation(database_url, seeded, gpus=2) for _ in range(2))

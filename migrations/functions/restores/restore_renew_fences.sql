@@ -1,4 +1,4 @@
--- Gives allocations that no node was told of, as far as is known here, new fences, and starts their provisioning again: in the lost
+-- Gives allocations without a task, as far as is known here, new fences, and starts their provisioning again: in the lost
 -- interval their nodes may have carried out a task under the old fence, and would refuse another. Sequences are raised before.
 -- Returns how many allocations that are, each once. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_renew_fences(p_epoch uuid) returns integer

@@ -99,7 +99,7 @@ _HAS_ARRIVED = """
 select from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
 where w.node_id = :node_id and n.inventory_after > r.closed_at
 """
-# An inventory shows whether a guest is there only once its allocation is active. What waits for units was told to no node.
+# An inventory shows whether a guest is there only once its allocation is active. What waits for units has no task.
 _IS_STARTING = """
 select from awaited_inventories w join restores r on r.epoch = w.epoch join nodes n on n.id = w.node_id
 join allocations a on a.node_id = n.id

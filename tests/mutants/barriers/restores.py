@@ -31,12 +31,12 @@ MUTANTS: list[Mutant] = [
         f"{_NODES}::test_an_allocation_that_becomes_active_without_a_guest_is_released",
     ),
     _mutant(
-        "an allocation that no node was told of keeps its fence",
+        "an allocation without a task keeps its fence",
         "allocations",
         "berth/cli/deployment/restore/running.py",
         "        _renew_fences(connection, restore.epoch, show)\n",
         "",
-        f"{_SEQUENCES}::test_an_allocation_that_no_node_was_told_of_gets_a_new_fence",
+        f"{_SEQUENCES}::test_an_allocation_without_a_task_gets_a_new_fence",
     ),
     _mutant(
         "new connections are not refused",
@@ -154,8 +154,8 @@ MUTANTS: list[Mutant] = [
         "an inventory of before ends allocations",
         "allocations",
         "orchestrator/allocations/store/absences.py",
-        "n.inventory_after > r.closed_at and a.state",
-        "n.inventory_after is not null and a.state",
+        "n.inventory_after > greatest(r.closed_at, a.active_at)",
+        "n.inventory_after is not null",
         f"{_NODES}::test_an_allocation_is_not_released_for_an_inventory_of_before",
     ),
     _mutant(

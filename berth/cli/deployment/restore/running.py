@@ -40,7 +40,7 @@ def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> No
 def _renew_fences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     row = connection.execute("select restore_renew_fences(%s)", (epoch,)).fetchone()
     assert row is not None, "the function returns one row"
-    show("renew", f"{row[0]} allocations that no node was told of are provisioned anew, under new fences")
+    show("renew", f"{row[0]} allocations without a task are provisioned anew, under new fences")
 
 
 def _close_nodes(connection: gate.Connection, epoch: UUID, show: Show) -> None:
