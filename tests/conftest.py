@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -119,9 +120,11 @@ def _memory_with_room() -> str | None:
 
 
 @pytest.fixture
-def data_directory(server_directory: Path) -> Path:
-    """A place for the data of a server of this test's own."""
-    return server_directory / uuid.uuid4().hex
+def data_directory(server_directory: Path) -> Iterator[Path]:
+    """A place for the data of a server of this test's own, until its end."""
+    place = server_directory / uuid.uuid4().hex
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
