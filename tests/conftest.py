@@ -22,7 +22,7 @@ from hypothesis import settings
 import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from migrations.roles import Role
-from tests.databases import copied_database, leave
+from tests.databases import copied_database, empty_database, leave
 from tests.distribution import LongestFirst, mark_cases_that_are_full, rank
 from tests.drivers.guest_users import name_own_users
 from tests.forked.starting import forking
@@ -157,6 +157,13 @@ def migrated_template(postgres_server: LocalPostgres) -> str:
 def database_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
     """A database of this test's own, empty and migrated."""
     with copied_database(postgres_server, migrated_template) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_url(postgres_server: LocalPostgres) -> Iterator[str]:
+    """A database without a schema."""
+    with empty_database(postgres_server) as url:
         yield url
 
 

@@ -48,6 +48,15 @@ def leave(server: LocalPostgres) -> None:
 
 
 @contextmanager
+def empty_database(server: LocalPostgres) -> Iterator[str]:
+    """The address of a database without a schema, dropped at the end even while it is in use."""
+    name = f"t_{uuid.uuid4().hex}"
+    _on_server(server, f"create database {name}")
+    yield server.url(name)
+    _on_server(server, f"drop database {name} with (force)")
+
+
+@contextmanager
 def copied_database(server: LocalPostgres, template: str) -> Iterator[str]:
     """The address of a copy of the database `template`, which must have no connections meanwhile. At the end the copy is
     dropped, even while it is in use.

@@ -16,7 +16,6 @@ import pytest
 import migrations
 from berth.cli.deployment.restore import gate
 from berth.cli.endings import Refused
-from berth.local.servers import LocalPostgres
 from berth.process.restore_gate import RestoreOpen, require_no_restore_now
 from migrations.roles import Role
 from orchestrator.database.direct_connection import connect_directly
@@ -219,7 +218,7 @@ def test_a_restore_is_not_begun_while_the_recovery_goes_on(database_url: str, da
     assert database.execute("select count(*) from restores").fetchone() == (0,)
 
 
-def test_the_commands_say_what_is_missing(postgres_server: LocalPostgres, database_url: str) -> None:
+def test_the_commands_say_what_is_missing(empty_url: str, database_url: str) -> None:
     shown = berth("restore", "show", BERTH_DATABASE_URL=database_url)
     assert (shown.returncode, shown.stdout.strip()) == (0, "this database was never restored")
     begun = berth("restore", "begin", BERTH_DATABASE_URL=database_url)
@@ -228,12 +227,9 @@ def test_the_commands_say_what_is_missing(postgres_server: LocalPostgres, databa
     again = json.loads(berth("restore", "begin", "-o", "json", BERTH_DATABASE_URL=database_url).stdout)
     assert (again["is_new"], again["closed_at"]) == (False, None)
     assert "open: nothing is served" in berth("restore", "show", BERTH_DATABASE_URL=database_url).stdout
-    name = f"old_{uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    migrations.upgrade(postgres_server.url(name), "0047")
-    refused = berth("restore", "begin", "-o", "json", BERTH_DATABASE_URL=postgres_server.url(name))
+    migrations.upgrade(empty_url, "0047")
+    refused = berth("restore", "begin", "-o", "json", BERTH_DATABASE_URL=empty_url)
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["code"] == "schema_too_old"
-    with psycopg.connect(postgres_server.url(name), autocommit=True) as connection:
+    with psycopg.connect(empty_url, autocommit=True) as connection:
         require_no_restore_now(connection)

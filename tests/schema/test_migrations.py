@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import uuid
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from psycopg.rows import TupleRow
 
 import migrations
-from berth.local.servers import LocalPostgres
 from migrations import upgrading
 from migrations.upgrading import REVISIONS_BEFORE_BASELINE
 from tests.support.waiting import wait_for
@@ -27,17 +24,6 @@ select count(*) from (
     union all select proname::text from pg_proc where pronamespace = 'public'::regnamespace
 ) objects
 """
-
-
-@pytest.fixture
-def empty_url(postgres_server: LocalPostgres) -> Iterator[str]:
-    """An empty database."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)")
 
 
 def objects(url: str) -> int:

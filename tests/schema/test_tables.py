@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import orchestrator
 from berth.local.servers import LocalPostgres
 from migrations.upgrading import sqlalchemy_url
 from orchestrator.database.metadata import METADATA
+from tests.databases import empty_database
 
 ROOT = Path(orchestrator.__file__).parents[1]
 MODULES = sorted(
@@ -72,15 +72,11 @@ def definitions(url: str, kind: str) -> dict[tuple[str, str], str]:
 @pytest.fixture(scope="module")
 def created_url(postgres_server: LocalPostgres) -> Iterator[str]:
     """A database that SQLAlchemy created from the tables in Python."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    engine = engine_of(postgres_server.url(name))
-    METADATA.create_all(engine)
-    engine.dispose()
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)".encode())
+    with empty_database(postgres_server) as url:
+        engine = engine_of(url)
+        METADATA.create_all(engine)
+        engine.dispose()
+        yield url
 
 
 def engine_of(url: str) -> Engine:

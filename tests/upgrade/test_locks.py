@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from itertools import pairwise
 
-import psycopg
-import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 import migrations
-from berth.local.servers import LocalPostgres
 from migrations import upgrading
 
 SCRIPTS = ScriptDirectory.from_config(upgrading._config())
@@ -23,17 +18,6 @@ select distinct c.relname from pg_locks l join pg_class c on c.oid = l.relation
 where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
     and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') and c.oid <= :newest
 """
-
-
-@pytest.fixture
-def empty_url(postgres_server: LocalPostgres) -> Iterator[str]:
-    """An empty database."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)")
 
 
 def test_each_revision_locks_what_it_names(empty_url: str) -> None:

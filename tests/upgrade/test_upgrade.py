@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from migrations.functions.files import FOLDER, GENERATIONS
 from tests.api.calling import Caller, Place, fresh, insert_admin_key, new_place, new_tenant, one_gpu
 from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
+from tests.databases import empty_database
 from tests.support.waiting import wait_for
 from tests.upgrade.release import migrate_as_release, unpack_release
 
@@ -41,13 +41,9 @@ def release(tmp_path: Path) -> Mapping[str, str]:
 @pytest.fixture
 def release_url(postgres_server: LocalPostgres, release: Mapping[str, str]) -> Iterator[str]:
     """A database that the release migrated."""
-    name = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"create database {name}".encode())
-    migrate_as_release(release, postgres_server.url(name))
-    yield postgres_server.url(name)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)".encode())
+    with empty_database(postgres_server) as url:
+        migrate_as_release(release, url)
+        yield url
 
 
 @dataclass
