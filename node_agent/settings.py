@@ -81,6 +81,12 @@ class Settings(BaseSettings):
     site_tasks_max: int = Field(
         32, ge=1, le=64, description="`--site`: tasks about BMCs carried out at once, of one machine one after another"
     )
+    site_reach_seconds: float = Field(
+        15.0,
+        gt=0,
+        le=600,
+        description="`--site`: time between two rounds that ask each BMC of the site whether it answers",
+    )
     site_media_url: str | None = Field(
         None,
         pattern=r"^https?://[^/\s]+$",

@@ -153,6 +153,9 @@ class Settings(TemporalSettings):
         1_000_000, ge=1, le=2**62, description="number of newest versions that are never dropped from the log"
     )
     node_silent_seconds: float = Field(30.0, gt=0, description="a node without a heartbeat for so long is offline")
+    bmc_silent_seconds: float = Field(
+        60.0, gt=0, description="a node without an agent is offline if its BMC did not answer for so long"
+    )
 
     requested_seconds_max: float = Field(300.0, gt=0, description="longest wait in `requested`")
     lost_after_seconds: float = Field(

@@ -15,6 +15,12 @@ class SiteMetrics:
         self.fence = Gauge(
             "berth_site_agent_lease_fence", "Fence of the lease that this process held last", registry=registry
         )
+        self.answering = Gauge(
+            "berth_site_agent_bmcs_answering", "BMCs that answered in the last round", registry=registry
+        )
+        self.silent = Gauge(
+            "berth_site_agent_bmcs_silent", "BMCs that did not answer in the last round", registry=registry
+        )
         self.running = Gauge("berth_site_agent_tasks_running", "Tasks about BMCs running", registry=registry)
         self.tasks = Counter(
             "berth_site_agent_tasks", "Tasks about BMCs that ended, by type and outcome", ["type", "outcome"],

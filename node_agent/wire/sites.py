@@ -25,6 +25,8 @@ WAIT_SECONDS_MAX: Final = 60
 LEASE_SECONDS_MAX: Final = 300
 PARTS_MAX: Final = 128
 REPORT_BYTES_MAX: Final = 64 * 1024
+MACHINES_MAX: Final = 500
+"""BMCs of a site in one page of the round that asks whether they answer."""
 
 Sealed = Annotated[str, Field(min_length=1, max_length=SEALED_LENGTH_MAX, pattern=r"^[A-Za-z0-9._:-]+$")]
 SealedTo = Annotated[dict[UUID, Sealed], Field(min_length=1, max_length=RECIPIENTS_MAX), at_most(RECIPIENTS_MAX)]
@@ -111,6 +113,44 @@ class BmcTasks(FromServer):
     held: bool
     tasks: list[HandedOutTask]
     server_time: datetime
+
+
+class SiteMachine(FromServer):
+    """The BMC of a node of the site, and the only certificate that is trusted."""
+
+    node_id: UUID
+    url: str
+    certificate_sha256: PublicKeyText
+
+
+class SiteMachines(FromServer):
+    """Answer of `GET /site/v1/machines`: a page of the site's BMCs by node, none behind the last one. `held` is False if the
+    caller does not hold the lease that it named."""
+
+    held: bool
+    machines: Annotated[list[SiteMachine], Field(max_length=MACHINES_MAX)]
+
+
+class SilentMachine(Wire):
+    """A BMC that did not answer, by the code of the problem."""
+
+    node_id: UUID
+    code: Literal["bmc_unreachable", "bmc_certificate_changed", "bmc_busy"]
+
+
+class ReachReport(Wire):
+    """Body of `POST /site/v1/machines/reached`: which BMCs of a page answered right now, and which did not."""
+
+    run_id: UUID
+    lease_fence: Whole
+    reached: Annotated[list[UUID], Field(max_length=MACHINES_MAX), FailFast()]
+    silent: Annotated[list[SilentMachine], Field(max_length=MACHINES_MAX), FailFast()]
+
+
+class ReachAnswer(FromServer):
+    """Whether the report counted: the caller held the lease that it named."""
+
+    held: bool
 
 
 class StorePassword(Wire):

@@ -92,15 +92,18 @@ _S = NodeState
 _NEXT: dict[NodeChange, dict[NodeState, NodeState]] = {
     # A draining node is cordoned already; cordoning it changes nothing.
     NodeChange.CORDON: {_S.ACTIVE: _S.CORDONED, _S.CORDONED: _S.CORDONED, _S.DRAINING: _S.DRAINING},
-    NodeChange.UNCORDON: {_S.ACTIVE: _S.ACTIVE, _S.CORDONED: _S.ACTIVE, _S.DRAINING: _S.ACTIVE},
+    # Of registered nodes only those without an agent: the first enrolment of an agent makes the others active.
+    NodeChange.UNCORDON: {
+        _S.REGISTERED: _S.ACTIVE,
+        _S.ACTIVE: _S.ACTIVE,
+        _S.CORDONED: _S.ACTIVE,
+        _S.DRAINING: _S.ACTIVE,
+    },
     NodeChange.RETIRE: dict.fromkeys(_S, _S.RETIRED),
     NodeChange.DRAIN: {_S.ACTIVE: _S.DRAINING, _S.CORDONED: _S.DRAINING, _S.DRAINING: _S.DRAINING},
 }
 TRANSITIONS: Final[frozenset[tuple[NodeState, NodeState]]] = frozenset(
-    {
-        (_S.REGISTERED, _S.ACTIVE),  # the first enrolment
-        *((before, after) for steps in _NEXT.values() for before, after in steps.items() if before is not after),
-    }
+    (before, after) for steps in _NEXT.values() for before, after in steps.items() if before is not after
 )
 """The legal transitions; a trigger refuses all others (refuse_illegal_node_state)."""
 

@@ -14,12 +14,17 @@ from node_agent.key_set import KeySetEnvelope
 from node_agent.protocol import CertificateRequest, Credentials, Envelope, HandedOutTask
 from node_agent.wire.sites import (
     KNOWN_BMC_TASKS_MAX,
+    MACHINES_MAX,
     WAIT_SECONDS_MAX,
     BmcTaskAnswer,
     BmcTaskReport,
     BmcTasks,
     LeaseAnswer,
     LeaseRequest,
+    ReachAnswer,
+    ReachReport,
+    SiteMachine,
+    SiteMachines,
     StoredPassword,
     StorePassword,
 )
@@ -29,12 +34,15 @@ from orchestrator.http.types.numbers import QUERY_INT64_MAX
 from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.sites.commands.agents import renew_agent_certificate
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
+from orchestrator.sites.commands.reach import note_reached
 from orchestrator.sites.commands.reports import accept_bmc_report, store_password
 from orchestrator.sites.identity import SiteCaller
 from orchestrator.sites.metrics import LEASES_REFUSED, TASKS_LEASED
+from orchestrator.sites.queries import list_machines
 
 router = APIRouter(responses=PROBLEM_RESPONSES)
 
+BEFORE_ALL = UUID(int=0)
 PAUSE_SECONDS = 0.25
 """Between two looks for tasks of a site that waits: one indexed statement for each site, and sites are few."""
 
@@ -97,6 +105,34 @@ async def wait_for_tasks(
     TASKS_LEASED.inc(len(found or ()))
     tasks = [HandedOutTask(task_id=one.task_id, envelope=Envelope.model_validate(one.envelope)) for one in found or ()]
     return BmcTasks(held=found is not None, tasks=tasks, server_time=datetime.now(UTC))
+
+
+@router.get("/machines")
+async def find_machines(
+    caller: SiteCaller,
+    parts: Parts,
+    run_id: UUID,
+    lease_fence: Annotated[int, Query(ge=0, le=QUERY_INT64_MAX)],
+    after: UUID = BEFORE_ALL,
+) -> SiteMachines:
+    """A page of the site's BMCs by node, for the holder of its lease, which asks each whether it answers."""
+    found = await list_machines(
+        parts.context.database, caller.agent_id, caller.serial, run_id, lease_fence, after, MACHINES_MAX
+    )
+    machines = [
+        SiteMachine(node_id=one.node_id, url=one.url, certificate_sha256=one.certificate_sha256) for one in found or ()
+    ]
+    return SiteMachines(held=found is not None, machines=machines)
+
+
+@router.post("/machines/reached")
+async def report_reached(body: ReachReport, caller: SiteCaller, parts: Parts) -> ReachAnswer:
+    """Which BMCs of a page answered. A report under a lease that the caller does not hold changes nothing."""
+    silent = {one.node_id: one.code for one in body.silent}
+    held = await note_reached(
+        parts.context, caller.agent_id, caller.serial, body.run_id, body.lease_fence, body.reached, silent
+    )
+    return ReachAnswer(held=held)
 
 
 @router.post("/tasks/{task_id}/password")

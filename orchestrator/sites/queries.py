@@ -15,8 +15,9 @@ from orchestrator.nodes.store.holders import Holder
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound, Unauthenticated
 from orchestrator.sites.documents import bmc_document, run_document, site_document
-from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, reach, sites
 from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.store.reach import Reachable
 from orchestrator.sites.store.sites import Site, SiteCensus
 
 
@@ -92,3 +93,17 @@ async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:
     """At most `limit` nodes whose run of a deploy system has a next step."""
     async with context.database.reading() as reading:
         return await run_store.find_movable(reading, limit)
+
+
+async def list_machines(
+    database: Database, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, after: UUID, limit: int
+) -> list[Reachable] | None:
+    """Up to `limit` BMCs of the agent's site after this node; None if it does not hold the lease that it named."""
+    async with database.reading() as reading:
+        return await reach.read_machines(reading, agent_id, serial, run_id, lease_fence, after, limit)
+
+
+async def find_turned_nodes(context: Context, silent_seconds: float, limit: int) -> list[UUID]:
+    """At most `limit` nodes without an agent whose liveness is no longer that of their BMC."""
+    async with context.database.reading() as reading:
+        return await reach.find_turned(reading, silent_seconds, limit)

@@ -175,6 +175,8 @@ class Bmc(BaseModel):
     power_state: str | None
     inventory: BmcInventory | None
     looked_at: datetime | None
+    reached_at: datetime | None = Field(description="when it answered last; null: never at this address")
+    reach_failure: str | None = Field(description="why it did not answer when it was asked last: a code")
     task: BmcTask | None = Field(description="the newest one")
 
 

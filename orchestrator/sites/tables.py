@@ -1,4 +1,4 @@
-"""The tables of sites, their agents, and BMCs. Revisions 0046 and 0048 explain columns and indexes; a test keeps both equal."""
+"""The tables of sites, their agents, and BMCs. Revisions 0046, 0049 and 0051 explain them; a test keeps both equal."""
 
 from __future__ import annotations
 
@@ -180,9 +180,14 @@ node_bmcs = Table(
     Column("inventory", JSONB),
     Column("looked_at", TIMESTAMPTZ),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
+    Column("reached_at", TIMESTAMPTZ),
+    Column(
+        "reach_failure", Text, CheckConstraint("char_length(reach_failure) <= 64", name="bmc_reach_failure_is_bounded")
+    ),
     CheckConstraint("pending_generation > generation", name="bmc_pending_is_next"),
     CheckConstraint("num_nulls(power_state, inventory, looked_at) in (0, 3)", name="bmc_look_is_whole"),
     Index("bmcs_by_site", "site_id", "node_id"),
+    postgresql_with={"fillfactor": 70},
 )
 
 bmc_credentials = Table(

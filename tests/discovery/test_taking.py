@@ -6,7 +6,8 @@ import asyncio
 import uuid
 
 from node_agent.protocol import FailureCode
-from orchestrator.nodes.commands.topologies import Taken, approve_topology, issue_discovery, take_discovery
+from orchestrator.nodes.commands.topologies import approve_topology, issue_discovery, take_discovery
+from orchestrator.nodes.topology.judging import Taken
 from orchestrator.nodes.topology.queries import count_topologies, find_due_nodes, find_ended_discoveries
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import ADMIN, completed, report, row_of, rows_of, run_with

@@ -9,7 +9,8 @@ from typing import Any
 from node_agent.protocol import FailureCode, Heartbeat
 from node_agent.wire.topology import Gpu, Nic, NumaNode, PciDevice, Processors, Topology
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
-from orchestrator.nodes.commands.topologies import Taken, issue_discovery, take_discovery
+from orchestrator.nodes.commands.topologies import issue_discovery, take_discovery
+from orchestrator.nodes.topology.judging import Taken
 from orchestrator.nodes.topology.queries import find_due_nodes, find_ended_discoveries
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import completed, failed, report, row_of

@@ -12,7 +12,8 @@ from node_agent.wire.guests import GUEST_SIZE_FEATURE
 from node_agent.wire.topology import NumaNode
 from orchestrator.catalogue.commands import put_sku
 from orchestrator.catalogue.rules import GuestSize
-from orchestrator.nodes.commands.topologies import Taken, approve_topology
+from orchestrator.nodes.commands.topologies import approve_topology
+from orchestrator.nodes.topology.judging import Taken
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import ADMIN, row_of, rows_of, run_with

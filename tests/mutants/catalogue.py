@@ -50,7 +50,7 @@ from tests.mutants.fleet import (
     updates,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, redfish, sites
+from tests.mutants.metal import deploy_systems, deploy_work, reach, redfish, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -83,6 +83,7 @@ MODULES = (
     discovery,
     devices,
     quarantines,
+    reach,
     redfish,
     sites,
     spanning,

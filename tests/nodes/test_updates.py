@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from orchestrator.nodes.commands.nodes import retire_node
-from orchestrator.nodes.commands.topologies import Taken, approve_topology
+from orchestrator.nodes.commands.topologies import approve_topology
 from orchestrator.nodes.commands.updates import update_node
 from orchestrator.nodes.store.updates import NewAddress, NodeChanges
+from orchestrator.nodes.topology.judging import Taken
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Invalid

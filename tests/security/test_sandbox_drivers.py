@@ -68,6 +68,14 @@ def test_a_pool_of_real_nodes_refuses_every_other_driver(database_url: str) -> N
     assert fleet.one("select driver from pools where shape = 'baremetal'") is None
 
 
+def test_no_agent_says_that_its_node_has_none(database_url: str) -> None:
+    fleet = Fleet(database_url, slice_nodes=1)
+    (node,) = nodes_of(fleet)
+    assert beat(fleet, node, "redfish", sandbox_allowed=True) == "driver_refused"
+    assert shown(fleet, node) == ["redfish", "false"]
+    assert fleet.one("select driver from pools where shape = 'gpu_slice'") is None
+
+
 @pytest.mark.parametrize("driver", ["sandbox", "noop"])
 def test_an_agent_does_not_start_with_it(tmp_path: Path, driver: str) -> None:
     environment = {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from tests.support.bmc.service import StubService
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
-from worker.sites.sweeping import sweep_bmc_tasks
+from worker.sites.sweeping import sweep_bmc_tasks, sweep_reached_nodes
 
 LEASE_SECONDS = 3
 LOOPS = {
@@ -50,6 +50,7 @@ LOOPS = {
     "self._keep_identity": "node_agent.site.agent:SiteAgent._keep_identity",
     "self._act": "node_agent.site.agent:SiteAgent._act",
     "self._runner.serve": "node_agent.site.runner:Runner.serve",
+    "self._reaching.run": "node_agent.site.reach:Reaching.run",
 }
 """Each loop of a site's agent, as it is written where it is started, and the function that fails in it."""
 FIRST_PASSWORD = "first-secret"
@@ -92,14 +93,14 @@ class Machine:
         return self.service.machine.passwords[USER]
 
     def logins(self) -> int:
-        """Requests that reached the BMC so far."""
-        return len(self.service.requests)
+        """Requests that reached the BMC so far, but for those of its service root, which need no login."""
+        return sum(line != "GET /redfish/v1/" for line in self.service.requests)
 
 
 class Agent:
     """`python -m node_agent --site` of the test build on one state directory."""
 
-    def __init__(self, stage: Stage, name: str, token: str, directory: Path) -> None:
+    def __init__(self, stage: Stage, name: str, token: str, directory: Path, settings: Mapping[str, str]) -> None:
         self.name = name
         directory.mkdir(parents=True)
         self.log = directory / "agent.log"
@@ -114,6 +115,7 @@ class Agent:
             "BERTH_ENROLMENT_HTTP_ALLOWED": "true",
             "BERTH_AGENT_WAIT_SECONDS": "5",
             **stage.agent_settings(),
+            **settings,
         }
         self.media_url = environment.get("BERTH_SITE_MEDIA_URL", "")
         self._plan = ProcessPlan(f"site agent {name}", "node_agent", free_port(), environment, ("--site",))
@@ -185,10 +187,10 @@ class Site:
         found: dict[str, Any] = self.stage.admin.get(f"/admin/sites/{self.id}")
         return found
 
-    def agent(self, name: str, *, start: bool = True, crash_at: str | None = None) -> Agent:
+    def agent(self, name: str, *, start: bool = True, crash_at: str | None = None, **settings: str) -> Agent:
         """A new agent of this name; it has enrolled and sent its sealing key if it is started."""
         made = self.stage.admin.make(f"/admin/sites/{self.id}/agents", {"name": name})
-        agent = Agent(self.stage, name, made["token"], self.stage.directory / f"{self.name}-{name}")
+        agent = Agent(self.stage, name, made["token"], self.stage.directory / f"{self.name}-{name}", settings)
         self.agents.append(agent)
         if start:
             agent.start(crash_at)
@@ -310,6 +312,7 @@ class Stage:
         while not self._stop.is_set():
             for sweep in (sweep_bmc_tasks, sweep_deploy_tasks, sweep_deploy_runs):
                 await sweep(context, 100)
+            await sweep_reached_nodes(context, 2.0, 100)
             await pause(0.2)
         issuer.stop()
         await running

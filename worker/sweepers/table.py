@@ -13,7 +13,7 @@ from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.settings import Settings
-from worker.sites.sweeping import measure_sites, sweep_bmc_tasks
+from worker.sites.sweeping import measure_sites, sweep_bmc_tasks, sweep_reached_nodes
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
@@ -201,6 +201,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_bmc_tasks, context, batch),
             "tasks about BMCs that can be signed, or that no agent reported in time",
+        ),
+        Sweeper(
+            "reached_nodes",
+            every,
+            partial(sweep_reached_nodes, context, settings.bmc_silent_seconds, batch),
+            "nodes without an agent whose BMC answers again, or was silent for too long",
         ),
         Sweeper(
             "deploy_tasks",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from orchestrator.nodes.commands.topologies import Taken, issue_discovery, take_discovery
+from orchestrator.nodes.commands.topologies import issue_discovery, take_discovery
+from orchestrator.nodes.topology.judging import Taken
 from orchestrator.nodes.topology.queries import count_topologies, find_due_nodes, find_ended_discoveries
 from orchestrator.operations.execution import Context
 from worker.metrics import NODE_TOPOLOGIES

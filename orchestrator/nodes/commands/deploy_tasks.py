@@ -20,13 +20,16 @@ from node_agent.wire.deploy_tasks import (
 )
 from node_agent.wire.fields import first_error
 from orchestrator.database.transactions import Transaction
-from orchestrator.nodes.deploy_systems import store, task_store
+from orchestrator.nodes.deploy_systems import agentless_store, store, task_store
 from orchestrator.nodes.deploy_systems.queries import counting
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.deploy_systems.rules import WRITING
 from orchestrator.nodes.deploy_systems.store import DeployStanding
 from orchestrator.nodes.deploy_systems.task_store import OpenDeployTask, SignedTask
 from orchestrator.nodes.store import nodes
+from orchestrator.nodes.store.inventories import forget_awaited
+from orchestrator.nodes.store.slot_service import keep_slots
+from orchestrator.nodes.topology.judging import take_inspection
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
@@ -163,6 +166,19 @@ async def _conclude(tx: Transaction, node_id: UUID, known: OpenDeployTask) -> Ad
         await task_store.end(tx, node_id, known.id, Advanced.FAILED.value, known.task_failure, known.result)
         return Advanced.FAILED
     if known.type is TaskType.METAL_INSPECT:
-        await store.record_machine(tx, node_id, MetalInspectReport.model_validate(known.result))
+        assert known.task_id is not None, "it was signed"
+        await _take_inspection(tx, node_id, known.task_id, MetalInspectReport.model_validate(known.result))
     await task_store.end(tx, node_id, known.id, Advanced.COMPLETED.value, None, known.result)
     return Advanced.COMPLETED
+
+
+async def _take_inspection(tx: Transaction, node_id: UUID, task_id: UUID, report: MetalInspectReport) -> None:
+    """Record the machine. Of a node without an agent it is the discovery, and the inventory that a restore awaits."""
+    await store.record_machine(tx, node_id, report)
+    await agentless_store.note_inspected(tx, node_id)
+    node = await agentless_store.read_agentless(tx, node_id)
+    if node is None:
+        return
+    await take_inspection(tx, node_id, node, task_id, report.topology)
+    await forget_awaited(tx, node_id)
+    await keep_slots(tx, node_id)

@@ -18,7 +18,7 @@ from orchestrator.maintenance import moving
 from orchestrator.maintenance import store as windows
 from orchestrator.maintenance.rules import Conflict, Policies
 from orchestrator.maintenance.states import Resolution
-from orchestrator.nodes.deploy_systems.uses import require_no_run
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_servable
 from orchestrator.nodes.drains import rules
 from orchestrator.nodes.drains.rules import Drain, DrainOrder
 from orchestrator.nodes.states import NodeChange, state_after
@@ -126,12 +126,14 @@ async def _document(tx: Transaction, node_id: UUID) -> dict[str, Any]:
 async def uncordon_node(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
     """200 with the node, active. Repeating it changes nothing. The tenants that a drain notified are notified of its end.
 
-    Raises `InvalidState` also while a run of a deploy system is open on the node.
+    A registered node without an agent is put into service so. Raises `InvalidState` also while a run of a deploy system is open
+    on the node, and as `require_servable` does.
     """
 
     async def effect(tx: Transaction) -> Done:
-        await nodes.lock_node(tx, node_id)
+        state = await nodes.lock_node(tx, node_id)
         await require_no_run(tx, node_id)
+        await require_servable(tx, node_id, state)
         drain = await store.read_drain(tx, node_id)
         await change_node(tx, node_id, NodeChange.UNCORDON, EventType.NODE_UNCORDONED, actor, operation)
         if drain is not None:

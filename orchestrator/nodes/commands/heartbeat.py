@@ -15,7 +15,7 @@ from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent
 from orchestrator.operations.execution import Context, json_value, transact
-from orchestrator.tasks.store.dispatch import note_heartbeat
+from orchestrator.tasks.store.dispatch import RESERVED_DRIVERS, note_heartbeat
 
 
 async def record_heartbeat(
@@ -44,6 +44,8 @@ async def record_heartbeat(
         networks = None if span is None else await find_guests_elsewhere(tx, node_id, span.etag)
     if not seen.is_accepted:
         why = f"is not its pool's, {seen.pool_driver}" if seen.pool_driver else "needs BERTH_SANDBOX_ALLOWED"
+        if heartbeat.driver in RESERVED_DRIVERS:
+            why = "is that of nodes without an agent"
         raise DriverRefused(f"the driver {heartbeat.driver!r} of the node {why}; start its agent with another one")
     return HeartbeatAnswer(server_time=seen.now, node_state=seen.state, span=networks)
 

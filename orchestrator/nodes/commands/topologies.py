@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from enum import StrEnum
-from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from pydantic import ValidationError
@@ -15,46 +11,25 @@ from node_agent.wire.fields import first_error
 from node_agent.wire.layout import Layout, layout_of
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
-from orchestrator.catalogue.guest_size_store import require_sizes, share_sizes
-from orchestrator.catalogue.refusals import GuestSizeMisfit, GuestSizeUnsupported
-from orchestrator.catalogue.rules import least, rooms_of
 from orchestrator.database.transactions import Transaction
-from orchestrator.log.events import Event, EventType
-from orchestrator.log.store.outbox import append_event
-from orchestrator.nodes.hardware.rules import faults_of_differences, parts_of
 from orchestrator.nodes.refusals import TopologyChanged, TopologyMisfit
-from orchestrator.nodes.store import hardware, nodes, topologies
+from orchestrator.nodes.store import nodes, topologies
 from orchestrator.nodes.store.nodes import Node
-from orchestrator.nodes.store.topologies import EndedDiscovery, NodeTopology
+from orchestrator.nodes.store.topologies import EndedDiscovery
 from orchestrator.nodes.store.updates import NodeChanges, apply_changes
 from orchestrator.nodes.topology.documents import topology_document
+from orchestrator.nodes.topology.judging import Taken, approve, judge, place
 from orchestrator.nodes.topology.rules import (
     RETRY_SECONDS,
-    Difference,
-    differences,
-    drifted_slots,
-    equals_profile,
     misfit,
 )
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import NotFound
 from orchestrator.tasks.states import TaskState
-from orchestrator.tenants.principals import Actor, ActorKind
+from orchestrator.tenants.principals import Actor
 
 log = structlog.get_logger("discovery")
-
-DISCOVERY = Actor(ActorKind.WORKER, "discovery")
-
-
-class Taken(StrEnum):
-    """What became of a discovery."""
-
-    FAILED = "failed"
-    FOUND = "found"
-    APPROVED = "approved"
-    DRIFTED = "drifted"
-    RESTORED = "restored"
 
 
 async def issue_discovery(context: Context, node_id: UUID, interval_seconds: float) -> UUID | None:
@@ -95,68 +70,7 @@ async def _take(tx: Transaction, node_id: UUID, ended: EndedDiscovery) -> Taken:
         await topologies.record_failure(tx, node_id, f"the result is no topology: {first_error(error)}", RETRY_SECONDS)
         return Taken.FAILED
     await topologies.record_found(tx, node_id, found)
-    known = await topologies.read_topology(tx, node_id)
-    assert known is not None, "an open discovery has a row"
-    approved = None if known.approved is None else Topology.model_validate(known.approved)
-    await _place(tx, node_id, found, approved, ended.profile.slot_count)
-    if approved is None:
-        if not equals_profile(found, ended.profile):
-            return Taken.FOUND
-        try:
-            await _approve(tx, node_id, ended.node_name, found, DISCOVERY, None)
-        except (GuestSizeMisfit, GuestSizeUnsupported) as refusal:
-            log.warning("topology_not_approved", node_id=str(node_id), why=refusal.detail)
-            return Taken.FOUND
-        return Taken.APPROVED
-    room = least(rooms_of(approved))
-    if room != (known.slot_processors, known.slot_memory_bytes):
-        await topologies.record_room(tx, node_id, *room)
-    return await _compare(tx, node_id, ended.node_name, known, differences(approved, found), found.digest())
-
-
-async def _place(tx: Transaction, node_id: UUID, found: Topology, approved: Topology | None, slot_count: int) -> None:
-    """Record by serial number where the hardware is."""
-    left_out = await hardware.place_hardware(tx, node_id, parts_of(found, approved, slot_count), DISCOVERY)
-    if left_out:
-        log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
-
-
-async def _compare(
-    tx: Transaction, node_id: UUID, name: str, known: NodeTopology, now: Sequence[Difference], digest: str
-) -> Taken:
-    described = [{**asdict(difference), "slots": list(difference.slots)} for difference in now]
-    if described == known.differences:
-        return Taken.FOUND
-    await topologies.record_differences(tx, node_id, now)
-    fresh = [one for one, written in zip(now, described, strict=True) if written not in known.differences]
-    if left_out := await hardware.note_faults(tx, node_id, faults_of_differences(fresh), DISCOVERY):
-        log.warning("hardware_left_out", node_id=str(node_id), entries=left_out)
-    slots = drifted_slots(now)
-    if not slots and not known.drifted_slots:
-        return Taken.FOUND
-    event = EventType.NODE_TOPOLOGY_DRIFTED if slots else EventType.NODE_TOPOLOGY_RESTORED
-    payload: dict[str, Any] = {"node_id": node_id, "name": name, "digest": digest}
-    if slots:
-        payload |= {"slots": slots, "differences": described}
-    await append_event(tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload))
-    await audit.record(tx, DISCOVERY, event.value, f"nodes/{node_id}", payload, None)
-    return Taken.DRIFTED if slots else Taken.RESTORED
-
-
-async def _approve(
-    tx: Transaction, node_id: UUID, name: str, found: Topology, actor: Actor, operation: Operation | None
-) -> None:
-    rooms, digest = rooms_of(found), found.digest()
-    await share_sizes(tx)
-    await require_sizes(tx, node_id, rooms)
-    await topologies.approve_found(tx, node_id, actor)
-    await topologies.record_room(tx, node_id, *least(rooms))
-    payload = {"node_id": node_id, "name": name, "digest": digest, "approved_by": f"{actor.kind.value}:{actor.id}"}
-    key, request_id = (operation.key, operation.request_id) if operation is not None else (None, None)
-    event = Event(EventType.NODE_TOPOLOGY_APPROVED, f"nodes/{node_id}", uuid4(), None, payload, key, request_id)
-    await append_event(tx, event)
-    if operation is None:
-        await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, request_id)
+    return await judge(tx, node_id, ended.node_name, ended.profile, found)
 
 
 def changes_of(node: Node, layout: Layout) -> NodeChanges:
@@ -191,11 +105,11 @@ async def approve_topology(
         if why is not None:
             raise TopologyMisfit(f"the topology cannot be approved: {why}")
         if known.approved_digest != digest:
-            await _approve(tx, node_id, node.name, found, actor, operation)
+            await approve(tx, node_id, node.name, found, actor, operation)
             layout = layout_of(found)
             assert layout is not None, "it fits the node"
             await apply_changes(tx, node, changes_of(node, layout), operation)
-            await _place(tx, node_id, found, found, len(layout.addresses))
+            await place(tx, node_id, found, found, len(layout.addresses))
         await audit.record(tx, actor, "node.approve", f"nodes/{node_id}", {"digest": digest}, operation.request_id)
         approved = await topologies.read_topology(tx, node_id)
         assert approved is not None, "it was there before"

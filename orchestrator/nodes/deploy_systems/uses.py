@@ -1,4 +1,4 @@
-"""Whether a deploy system may start on a locked node."""
+"""Whether a deploy system may start on a locked node, and whether a node without an agent may serve."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from uuid import UUID
 
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
-from orchestrator.nodes.deploy_systems import run_store, store
+from orchestrator.nodes.deploy_systems import agentless_store, run_store, store
 from orchestrator.nodes.deploy_systems.refusals import DETAILS, DeployReason
 from orchestrator.nodes.deploy_systems.rules import NodeUse
+from orchestrator.nodes.refusals import DriverRefused
+from orchestrator.nodes.states import NodeState
 from orchestrator.problems import InvalidState, NodeInUse
+
+REDFISH = "redfish"
+"""The driver of nodes without an agent."""
 
 
 async def require_unused(tx: Transaction, node_id: UUID, claim_id: int | None, *, writing: bool) -> NodeUse:
@@ -33,3 +38,28 @@ async def require_no_run(tx: Transaction, node_id: UUID) -> None:
             "a run of a deploy system is open on the node; wait for its end, or stop it: berth node run --stop",
             state="run_open",
         )
+
+
+async def require_servable(tx: Transaction, node_id: UUID, state: NodeState) -> None:
+    """Return if the locked node may be put into service. A node without an agent makes its pool one of such nodes.
+
+    Raises `InvalidState` if it is registered, and neither an agent has enrolled nor a deploy system inspected its machine, or it
+    has no slot; `DriverRefused` if the nodes of its pool have another driver.
+    """
+    found = await agentless_store.read_agentless(tx, node_id)
+    if found is None:
+        if state is NodeState.REGISTERED:
+            raise InvalidState(
+                "the node is registered: its agent enrols, or a deploy system inspects its machine first",
+                state=state.value,
+            )
+        return
+    if found.pool_driver not in (None, REDFISH):
+        raise DriverRefused(
+            f"the nodes of its pool have the driver {found.pool_driver!r}, and this one has no agent; register it in another pool"
+        )
+    if not found.profile.slot_count:
+        raise InvalidState(
+            "the node has no slot before its topology is approved: berth node approve", state=state.value
+        )
+    await agentless_store.set_pool_driver(tx, node_id)

@@ -75,6 +75,7 @@ class EndedProbe:
 _FIND_DUE = """
 select n.id from nodes n left join node_health h on h.node_id = n.id
 where n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null
+  and n.driver is distinct from 'redfish'
   and exists (select from node_topologies t where t.node_id = n.id and (t.waits_for is null or t.found is not null))
   and (h.node_id is null or h.waits_for is null and (h.next_at <= clock_timestamp() or h.epoch <> n.epoch))
 order by h.next_at nulls first, n.id limit :limit
@@ -83,6 +84,7 @@ _READ_DUE = """
 select n.epoch, h.task_id as previous_task, clock_timestamp() as clock
 from nodes n left join node_health h on h.node_id = n.id
 where n.id = :id and n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null
+  and n.driver is distinct from 'redfish'
   and exists (select from node_topologies t where t.node_id = n.id and (t.waits_for is null or t.found is not null))
   and (h.node_id is null or h.waits_for is null and (h.next_at <= clock_timestamp() or h.epoch <> n.epoch))
 """

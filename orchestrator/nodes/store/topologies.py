@@ -72,6 +72,7 @@ class EndedDiscovery:
 _FIND_DUE = """
 select n.id from nodes n left join node_topologies t on t.node_id = n.id
 where n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null
+  and n.driver is distinct from 'redfish'
   and (t.node_id is null
        or t.waits_for is null and (t.next_at <= clock_timestamp() or t.epoch <> n.epoch
                                    or t.agent_run is distinct from n.agent_run))
@@ -81,6 +82,7 @@ _READ_DUE = """
 select n.epoch, n.agent_run, t.task_id as previous_task, clock_timestamp() as clock
 from nodes n left join node_topologies t on t.node_id = n.id
 where n.id = :id and n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null
+  and n.driver is distinct from 'redfish'
   and (t.node_id is null
        or t.waits_for is null and (t.next_at <= clock_timestamp() or t.epoch <> n.epoch
                                    or t.agent_run is distinct from n.agent_run))
@@ -111,6 +113,12 @@ _FIND = """
 update node_topologies set waits_for = null, waits_since = null, waits_until = null, failure = null,
     found = cast(:found as jsonb), found_digest = :digest, found_at = clock_timestamp()
 where node_id = :id
+"""
+_INSPECT = """
+insert into node_topologies as t (node_id, task_id, epoch, next_at, found, found_digest, found_at)
+values (:id, :task_id, :epoch, clock_timestamp(), cast(:found as jsonb), :digest, clock_timestamp())
+on conflict (node_id) do update set task_id = excluded.task_id, epoch = excluded.epoch, waits_for = null, waits_since = null,
+    waits_until = null, failure = null, found = excluded.found, found_digest = excluded.found_digest, found_at = excluded.found_at
 """
 _APPROVE = """
 update node_topologies set approved = found, approved_digest = found_digest, approved_at = clock_timestamp(),
@@ -182,6 +190,15 @@ async def record_found(tx: Transaction, node_id: UUID, topology: Topology) -> No
     """The open discovery found this."""
     values = {"id": node_id, "found": topology.canonical().decode(), "digest": topology.digest()}
     await tx.execute(_FIND, values)
+
+
+async def record_inspected(tx: Transaction, node_id: UUID, task_id: UUID, epoch: int, topology: Topology) -> None:
+    """The task of a deploy system found this on a node without an agent, which no discovery is issued to."""
+    values = {
+        "id": node_id, "task_id": task_id, "epoch": epoch, "found": topology.canonical().decode(),
+        "digest": topology.digest(),
+    }  # fmt: skip
+    await tx.execute(_INSPECT, values)
 
 
 async def approve_found(tx: Transaction, node_id: UUID, actor: Actor) -> None:

@@ -24,6 +24,7 @@ from orchestrator.sites.refusals import SealingOutdated
 from orchestrator.sites.rules import POWERED, REQUEST_SECONDS_MAX, STOPPING, next_generation
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmcs import Address, Bmc
+from orchestrator.sites.store.reach import set_unreachable
 from orchestrator.tenants.principals import Actor
 
 
@@ -89,7 +90,10 @@ def _said(present: Bmc | None, address: Address, generation: int, password: NewP
 
 
 async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
-    """204: the BMC, its sealed passwords and its tasks are deleted. Refusals: `NotFound`; `InvalidState` if a task is open."""
+    """204: the BMC, its sealed passwords and its tasks are deleted; a node without an agent is offline.
+
+    Refusals: `NotFound`; `InvalidState` if a task is open.
+    """
 
     async def effect(tx: Transaction) -> Done:
         await nodes.lock_node(tx, node_id)
@@ -98,6 +102,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
         await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
         await bmcs.delete_bmc(tx, node_id)
+        await set_unreachable(tx, node_id)
         await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)
         return Done(204, None, node_id)
 

@@ -88,6 +88,8 @@ def _dispatched(row: Any) -> Dispatched:
 
 SANDBOX_DRIVERS = frozenset({"sandbox", "noop"})
 """Drivers that carry nothing out on a real GPU."""
+RESERVED_DRIVERS = frozenset({"redfish"})
+"""Of nodes without an agent; no agent may say that it is theirs."""
 _HEARTBEAT = """
 with before as (
     select n.id, n.online, n.underlay, n.identity_conflict_at is null as identified, p.driver as pool_driver,
@@ -128,16 +130,16 @@ class Seen:
 async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *, sandbox_allowed: bool) -> Seen:
     """Record the heartbeat, with the allocations and the key set that the node reports.
 
-    The first driver for real GPUs in a pool is the pool's from then on. A node with a driver that is not allowed, or not its
-    pool's, is not accepted: it is offline, and only its driver, version and key set are recorded. The underlay address of a node
-    whose identity is in conflict is not recorded: two machines may report in turn.
+    The first driver for real GPUs in a pool is the pool's from then on. A node with a driver that is not allowed, not its
+    pool's, or reserved, is not accepted: it is offline, and only its driver, version and key set are recorded. The underlay
+    address of a node whose identity is in conflict is not recorded: two machines may report in turn.
     """
     is_real = heartbeat.driver not in SANDBOX_DRIVERS
     values = {
         "node_id": node_id, "agent_version": heartbeat.agent_version, "driver": heartbeat.driver,
         "allocations": json.dumps([str(allocation) for allocation in heartbeat.allocations]),
         "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
-        "allowed": is_real or sandbox_allowed, "agent_run": heartbeat.agent_run,
+        "allowed": heartbeat.driver not in RESERVED_DRIVERS and (is_real or sandbox_allowed), "agent_run": heartbeat.agent_run,
         "features": heartbeat.features, "underlay": str(heartbeat.span.underlay) if heartbeat.span else None,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()

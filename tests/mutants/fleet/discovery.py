@@ -20,6 +20,7 @@ _OF_TAKING = "tests/discovery/test_taking.py"
 # Of the statement that finds what is due; the one under the lock has the same condition.
 _FIRST = (
     "where n.state not in ('registered', 'retired') and n.online and n.identity_conflict_at is null\n"
+    "  and n.driver is distinct from 'redfish'\n"
     "  and (t.node_id is null\n       or "
 )
 

@@ -151,7 +151,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "guest size: a topology with too little is approved",
         "nodes",
-        "orchestrator/nodes/commands/topologies.py",
+        "orchestrator/nodes/topology/judging.py",
         "    await require_sizes(tx, node_id, rooms)\n",
         "",
         NODES,
@@ -159,7 +159,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "guest size: a topology is approved while a SKU is made",
         "nodes",
-        "orchestrator/nodes/commands/topologies.py",
+        "orchestrator/nodes/topology/judging.py",
         "    await share_sizes(tx)\n",
         "",
         NODES,
@@ -175,7 +175,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "guest size: what was approved before is never evaluated",
         "nodes",
-        "orchestrator/nodes/commands/topologies.py",
+        "orchestrator/nodes/topology/judging.py",
         "    if room != (known.slot_processors, known.slot_memory_bytes):",
         "    if False:",
         NODES,

@@ -90,7 +90,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "an approval moves nothing", _TOPOLOGIES,
-        "            await _place(tx, node_id, found, found, len(layout.addresses))\n", "",
+        "            await place(tx, node_id, found, found, len(layout.addresses))\n", "",
         f"{_HISTORY}::test_an_approval_places_the_gpus_in_their_slots",
     ),
     _mutant(

@@ -1,0 +1,25 @@
+"""Whether BMCs answer: the liveness of nodes without an agent."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from migrations.upgrading import driver_connection
+
+revision = "0051"
+down_revision = "0050"
+LOCKS = ("node_bmcs",)
+
+_STATEMENTS = b"""
+alter table node_bmcs
+    add column reached_at timestamptz,
+    add column reach_failure text constraint bmc_reach_failure_is_bounded check (char_length(reach_failure) <= 64);
+alter table node_bmcs set (fillfactor = 70);
+comment on column node_bmcs.reached_at is 'When the BMC answered last. A node without an agent is online by it.';
+comment on column node_bmcs.reach_failure is 'Why it did not answer last; null: it did, or was not asked.';
+"""
+
+
+def upgrade() -> None:
+    """Add both columns, which processes of the version before neither read nor write."""
+    driver_connection(op.get_bind()).execute(_STATEMENTS)

@@ -1,0 +1,141 @@
+"""Mutants of nodes without an agent, which are online as long as their BMC answers."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+STORE = "orchestrator/sites/store/reach.py"
+USES = "orchestrator/nodes/deploy_systems/uses.py"
+TESTS = "tests/sites/test_reached_nodes.py"
+LEASE = (f"{TESTS}::test_without_the_lease_nothing_is_shown_or_recorded",)
+SERVES = (f"{TESTS}::test_an_inspected_machine_serves_while_its_bmc_answers",)
+RULES = (f"{TESTS}::test_a_node_without_an_agent_needs_slots_and_a_pool_of_such_nodes",)
+AGENTS_OWN = (f"{TESTS}::test_a_node_whose_agent_has_enrolled_stays_its_agents",)
+HELD = (
+    "      and s.lease_agent = a.id and s.lease_run = :run_id and s.lease_fence = :lease_fence"
+    " and s.lease_until > clock_timestamp()\n"
+)
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "reach: an agent without the lease reports",
+        "nodes",
+        STORE,
+        HELD + "    for share of s",
+        "    for share of s",
+        LEASE,
+    ),
+    Mutant(
+        "reach: an agent without the lease learns the BMCs",
+        "nodes",
+        STORE,
+        HELD + "), page as (",
+        "), page as (",
+        LEASE,
+    ),
+    Mutant(
+        "reach: an agent reports about BMCs of other sites",
+        "nodes",
+        STORE,
+        "join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:reached as uuid[])) for",
+        "join node_bmcs b on b.node_id = any (cast(:reached as uuid[])) for",
+        (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
+    ),
+    Mutant(
+        "reach: a report waits for a lock",
+        "nodes",
+        STORE,
+        "any (cast(:reached as uuid[])) for no key update of b skip locked",
+        "any (cast(:reached as uuid[])) for no key update of b",
+        (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
+    ),
+    Mutant(
+        "reach: silence counts as an answer",
+        "nodes",
+        STORE,
+        "case when f.code is null then clock_timestamp() else b.reached_at end",
+        "clock_timestamp()",
+        (f"{TESTS}::test_silence_is_explained_until_the_bmc_answers_again",),
+    ),
+    Mutant(
+        "reach: a node with an agent is turned by its BMC",
+        "nodes",
+        STORE,
+        "where n.id = :node_id and b.node_id = n.id and n.driver = 'redfish' and n.enrolled_at is null\n",
+        "where n.id = :node_id and b.node_id = n.id\n",
+        AGENTS_OWN,
+    ),
+    Mutant(
+        "reach: a retired node comes online",
+        "nodes",
+        STORE,
+        "  and n.state not in ('registered', 'retired')\n"
+        "  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)\nreturning",
+        "  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)\nreturning",
+        (f"{TESTS}::test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so",),
+    ),
+    Mutant(
+        "reach: a node without a BMC stays online",
+        "nodes",
+        "orchestrator/sites/commands/bmcs.py",
+        "        await set_unreachable(tx, node_id)\n",
+        "",
+        (f"{TESTS}::test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so",),
+    ),
+    Mutant(
+        "agentless: a machine that was not inspected serves",
+        "nodes",
+        USES,
+        "        if state is NodeState.REGISTERED:",
+        "        if False:",
+        SERVES,
+    ),
+    Mutant(
+        "agentless: a node joins a pool of nodes with agents",
+        "nodes",
+        USES,
+        "    if found.pool_driver not in (None, REDFISH):",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "agentless: a node without slots serves",
+        "nodes",
+        USES,
+        "    if not found.profile.slot_count:",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "agentless: an inspection takes a node from its agent",
+        "nodes",
+        "orchestrator/nodes/deploy_systems/agentless_store.py",
+        "where id = :node_id and enrolled_at is null and driver",
+        "where id = :node_id and driver",
+        AGENTS_OWN,
+    ),
+    Mutant(
+        "agentless: an agent says that it has none",
+        "nodes",
+        "orchestrator/tasks/store/dispatch.py",
+        "heartbeat.driver not in RESERVED_DRIVERS and (is_real or sandbox_allowed)",
+        "is_real or sandbox_allowed",
+        ("tests/security/test_sandbox_drivers.py::test_no_agent_says_that_its_node_has_none",),
+    ),
+    Mutant(
+        "reach: another machine's certificate is an answer",
+        "agent",
+        "node_agent/site/reach.py",
+        '    except CertificateChanged:\n        return "bmc_certificate_changed"\n',
+        "    except CertificateChanged:\n        return None\n",
+        (f"{TESTS}::test_what_counts_as_an_answer_of_a_bmc",),
+    ),
+    Mutant(
+        "reach: the second page of a round is not asked",
+        "agent",
+        "node_agent/site/reach.py",
+        "            if len(page.machines) < MACHINES_MAX:",
+        "            if True:",
+        (f"{TESTS}::test_agents_ask_every_bmc_of_the_site_and_nodes_follow",),
+    ),
+]
