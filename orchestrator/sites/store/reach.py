@@ -54,16 +54,19 @@ with held as (
       and s.lease_agent = a.id and s.lease_run = :run_id and s.lease_fence = :lease_fence and s.lease_until > clock_timestamp()
     for share of s
 ), answered as (
-    select b.node_id, null as code from held h
+    select b.node_id from held h
     join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:reached as uuid[])) for no key update of b skip locked
 ), not_answered as (
-    select b.node_id, s.code from held h cross join unnest(cast(:silent as uuid[]), cast(:codes as text[])) s(node_id, code)
-    join node_bmcs b on b.site_id = h.id and b.node_id = s.node_id and b.reach_failure is distinct from s.code
+    select b.node_id from held h
+    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:silent as uuid[]))
+        and b.reach_failure is distinct from (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), b.node_id)]
     for no key update of b skip locked
 ), noted as (
-    update node_bmcs b set reach_failure = f.code,
-        reached_at = case when f.code is null then clock_timestamp() else b.reached_at end
-    from (select * from answered union all select * from not_answered) f where b.node_id = f.node_id
+    update node_bmcs set reached_at = clock_timestamp(), reach_failure = null
+    where node_id = any (array(select node_id from answered))
+), noted_silent as (
+    update node_bmcs set reach_failure = (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), node_id)]
+    where node_id = any (array(select node_id from not_answered))
 )
 select exists (select from held) as held
 """

@@ -53,8 +53,8 @@ MUTANTS: list[Mutant] = [
         "reach: silence counts as an answer",
         "nodes",
         STORE,
-        "case when f.code is null then clock_timestamp() else b.reached_at end",
-        "clock_timestamp()",
+        "    update node_bmcs set reach_failure = (cast",
+        "    update node_bmcs set reached_at = clock_timestamp(), reach_failure = (cast",
         (f"{TESTS}::test_silence_is_explained_until_the_bmc_answers_again",),
     ),
     Mutant(
