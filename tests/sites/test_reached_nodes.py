@@ -277,6 +277,7 @@ def test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so(database
         await note(run, run.stage.first, await hold(run.stage, run.stage.first))
         for state in ("retired", "registered"):
             set_state(run, state)
+            run.stage.fleet.connection.execute("update nodes set online = false where id = %s", (run.node,))
             assert await find_turned_nodes(worker, SILENT_SECONDS, 10) == []
             assert await turn_node(worker, run.node, SILENT_SECONDS) is None
         set_state(run, "active")
