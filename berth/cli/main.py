@@ -49,6 +49,7 @@ from berth.cli.fleet import (
 from berth.cli.images import commands as images
 from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
+from berth.cli.rollout import commands as rollout
 from berth.cli.session import command
 from berth.cli.sites import bmcs, sites
 
@@ -95,6 +96,7 @@ command(nodes.app, "approve")(topologies.approve)
 command(nodes.app, "health")(health.show_health)
 command(nodes.app, "burn-in")(burn_ins.burn_in)
 command(nodes.app, "burn-ins")(burn_ins.list_burn_ins)
+command(nodes.app, "upgrade")(rollout.upgrade)
 command(nodes.app, "deploy-system")(deploy_systems.deploy_system)
 command(nodes.app, "power")(bmcs.power)
 command(nodes.app, "inspect")(deploy_systems.inspect_machine)

@@ -54,6 +54,7 @@ REMOTE: dict[str, list[str]] = {
     "maintenance show": [ID],
     "maintenance tasks": [ID],
     "certificate show": [ID],
+    "node upgrade": ["--to", "1", "--run", "true"],
     "node topology": ["n"],
     "node health": ["n"],
     "node approve": ["n", "--digest", "0" * 64],

@@ -48,6 +48,7 @@ from tests.mutants.fleet import (
     quarantines,
     spanning,
     updates,
+    waves,
     wipes,
 )
 from tests.mutants.metal import deploy_systems, deploy_work, reach, redfish, sites
@@ -77,6 +78,7 @@ MODULES = (
     networks,
     passing,
     node_states,
+    waves,
     wipes,
     health,
     first_boots,

@@ -1,0 +1,1 @@
+"""Upgrades of agents in waves, with health as the gate."""
