@@ -106,6 +106,7 @@ from berth.client.hardware.deploy_systems import (
     DeployTask,
     MachineUnknown,
     NoDeploySystem,
+    NotWipeable,
     PermittedDeploySystem,
 )
 from berth.client.hardware.devices import AllocationDevices, GuestDevice
@@ -224,7 +225,7 @@ __all__ = [
     "MachineUnknown", "MaintenanceConflict", "MaintenancePlan", "MaintenanceTableFull", "MaintenanceTaskInvalid",
     "MaintenanceTaskUnsupported", "MaintenanceWindow", "MaintenanceWindowInvalid", "Malformed", "MessageRefused",
     "MethodNotAllowed", "NewApiKey", "NoDeploySystem", "Node", "NodeHealth", "NodeInUse", "NodeTask",
-    "NodeTopology", "NotFound", "NotificationSubscription", "OfferedImage", "Operation", "OperationConflict",
+    "NodeTopology", "NotFound", "NotWipeable", "NotificationSubscription", "OfferedImage", "Operation", "OperationConflict",
     "OperationFenced", "OperationInProgress", "OperationKey", "OperationTableFull", "Orphan", "OutcomeUnknown",
     "Overloaded", "Page", "Payment", "PermittedDeploySystem", "Pool", "PositionLost", "Quarantine", "QuotaExceeded",
     "RangeInvalid", "RateLimited", "Refused", "Region", "Repair", "ReplacementInProgress", "Replayed",

@@ -77,6 +77,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/nodes/commands/deploy_systems.py",
         "give the SMBIOS UUID that the BMC reports",
     ),
+    "machine_not_wipeable": (
+        "orchestrator/nodes/deploy_systems/wipe_orders.py",
+        "by `reason`: inspect the machine, or replace the disk or controller that it names and inspect it again",
+    ),
     "deploy_not_configured": (
         "orchestrator/nodes/deploy_systems/endpoints.py",
         "set the variables that it names for the public API",

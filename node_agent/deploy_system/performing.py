@@ -15,7 +15,7 @@ from node_agent.deploy_system.connection import server_context
 from node_agent.deploy_system.work.contract import Host, Interrupted, Progress, WorkFailed
 from node_agent.protocol import RESULT_BYTES_MAX, TaskType
 from node_agent.wire.deploy_enrolment import DeployResultReport, DeployTaskFailure
-from node_agent.wire.deploy_tasks import DeployFailureCode
+from node_agent.wire.deploy_tasks import DeployFailureCode, MetalWipeReport
 
 log = structlog.get_logger("deploy_system")
 
@@ -87,7 +87,7 @@ async def perform(host: Host, work: Mapping[TaskType, Work], task: Admitted) -> 
         raise
     except WorkFailed as failure:
         said = f"{failure.step}: {failure.detail}; {failure.next_step}"
-        return failed(fence, DeployFailureCode(failure.code), said)
+        return failed(fence, DeployFailureCode(failure.code), said, failure.evidence)
     except Exception as error:
         log.error("defect", exc_info=error)
         return failed(fence, DeployFailureCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
@@ -102,7 +102,12 @@ async def perform(host: Host, work: Mapping[TaskType, Work], task: Admitted) -> 
     return report
 
 
-def failed(fence: int, code: DeployFailureCode, detail: str) -> DeployResultReport:
-    """The report of a failed task."""
+def failed(
+    fence: int, code: DeployFailureCode, detail: str, evidence: MetalWipeReport | None = None
+) -> DeployResultReport:
+    """The report of a failed task, with what a wipe has done before."""
     printable = "".join(character for character in detail if character != "\0")[:2_000]
-    return DeployResultReport(fence=fence, outcome="failed", failure=DeployTaskFailure(code=code, detail=printable))
+    return DeployResultReport(
+        fence=fence, outcome="failed", failure=DeployTaskFailure(code=code, detail=printable),
+        evidence=None if evidence is None else evidence.model_dump(mode="json", exclude_none=True),
+    )  # fmt: skip

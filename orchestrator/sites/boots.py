@@ -13,14 +13,19 @@ from uuid import UUID
 
 from berth.process.sealed_passwords import DEPLOY_TOKEN_FORMAT, Purpose, seal_to_all
 from node_agent.protocol import TaskType
-from node_agent.wire.deploy_tasks import MetalInspectParameters
+from node_agent.wire.deploy_tasks import MetalInspectParameters, MetalParameters, MetalWipeParameters
 from node_agent.wire.sites import DeployBoot
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
-from orchestrator.nodes.deploy_systems.run_rules import CERTIFICATE_SECONDS, RUN_SECONDS_MAX
+from orchestrator.nodes.deploy_systems.run_rules import RUN_SECONDS_MAX, RunKind, certificate_seconds
 from orchestrator.sites.store.bmcs import Bmc
 
 TOKEN_BYTES: Final = 32
+TASKS: Final[Mapping[RunKind, tuple[TaskType, type[MetalParameters]]]] = {
+    RunKind.INSPECT: (TaskType.METAL_INSPECT, MetalInspectParameters),
+    RunKind.WIPE: (TaskType.METAL_WIPE, MetalWipeParameters),
+}
+"""The task of the deploy system of each kind of run."""
 
 
 async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes]) -> DeployBoot:
@@ -32,15 +37,16 @@ async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes
     values = {
         "token_hash": hashlib.sha256(token.encode()).digest(), "smbios_uuid": UUID(run.medium["smbios_uuid"]),
         "macs": run.medium["macs"], "tpm_required": run.medium["require_tpm"], "claim_id": None,
-        "certificate_seconds": CERTIFICATE_SECONDS, "by": run.requested_by, "valid_seconds": RUN_SECONDS_MAX,
+        "certificate_seconds": certificate_seconds(run.work_seconds), "by": run.requested_by, "valid_seconds": RUN_SECONDS_MAX,
     }  # fmt: skip
     deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, values)
-    parameters = MetalInspectParameters(deploy_epoch=deploy_epoch, then="power_off")
+    kind, model = TASKS[run.kind]
+    parameters = model.model_validate({**run.parameters, "deploy_epoch": deploy_epoch, "then": "power_off"})
     task = await task_store.insert_task(
         tx, bmc.node_id, {
-            "deploy_epoch": deploy_epoch, "type": TaskType.METAL_INSPECT.value, "claim_id": None, "notify": None,
-            "parameters": parameters.model_dump_json(exclude_none=True), "seconds_max": RUN_SECONDS_MAX,
-            "by": run.requested_by,
+            "deploy_epoch": deploy_epoch, "type": kind.value, "claim_id": None, "notify": None,
+            "parameters": parameters.model_dump_json(exclude_none=True), "seconds_max": run.work_seconds,
+            "hello_seconds_max": RUN_SECONDS_MAX, "by": run.requested_by,
         },
     )  # fmt: skip
     await run_store.set_permitted(tx, run.id, deploy_epoch, task)

@@ -90,8 +90,8 @@ def task_document(task: BmcTask) -> dict[str, Any]:
     }
 
 
-def run_document(run: DeployRun) -> dict[str, Any]:
-    """The JSON of a run of a deploy system."""
+def run_document(run: DeployRun, wipe: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The JSON of a run of a deploy system; `wipe`: what its wipe has reported."""
     return {
         "id": str(run.id),
         "node_id": str(run.node_id),
@@ -108,5 +108,6 @@ def run_document(run: DeployRun) -> dict[str, Any]:
         "ended_at": rfc3339(run.ended_at),
         "outcome": None if run.outcome is None else run.outcome.value,
         "failure": run.failure,
+        "wipe": wipe,
         "waits": wait_document(run.waits_for, run.waits_since, run.waits_until),
     }

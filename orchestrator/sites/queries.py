@@ -7,7 +7,8 @@ from uuid import UUID
 
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
-from orchestrator.nodes.deploy_systems import run_store
+from orchestrator.nodes.deploy_systems import run_store, task_store
+from orchestrator.nodes.deploy_systems.run_rules import RunKind
 from orchestrator.nodes.store import certificates, enrolment, nodes
 from orchestrator.nodes.store.certificates import Standing
 from orchestrator.nodes.store.enrolment import NOT_VALID
@@ -80,13 +81,17 @@ async def find_bmc_tasks_to_advance(context: Context, limit: int) -> list[UUID]:
 
 
 async def find_run(database: Database, node_id: UUID) -> dict[str, Any]:
-    """The newest run of a deploy system of a node. Raises `NotFound`."""
+    """The newest run of a deploy system of a node, with what its wipe has reported. Raises `NotFound`."""
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)
         found = await run_store.read_newest(reading, node_id)
-    if found is None:
-        raise NotFound("no run of a deploy system was requested for this node")
-    return run_document(found)
+        if found is None:
+            raise NotFound("no run of a deploy system was requested for this node")
+        wipe = None
+        if found.kind is RunKind.WIPE:
+            outcome, report = await task_store.read_result(reading, found.deploy_task_id)
+            wipe = None if report is None else {"proven": outcome == "completed", "report": report}
+    return run_document(found, wipe)
 
 
 async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:

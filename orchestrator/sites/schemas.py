@@ -11,6 +11,7 @@ from pydantic import BaseModel, FailFast, Field
 from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
 from node_agent.wire.deploy_enrolment import SMBIOS_UUID
+from node_agent.wire.deploy_tasks import MetalWipeReport
 from node_agent.wire.sites import RECIPIENTS_MAX, SEALED_LENGTH_MAX, BmcInventory, BmcTaskKind
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence, SigningRequest
@@ -184,7 +185,7 @@ class RunDeploySystem(Request):
     """What a run of a deploy system does. Without `network`, that of the node's newest run; without `smbios_uuid`, the machine
     that was inspected, or that the BMC reported at the last look."""
 
-    kind: Literal["inspect"] = "inspect"
+    kind: Literal["inspect", "wipe"] = Field("inspect", description="`wipe` erases every disk of the inspected machine")
     network: DeployNetwork | None = None
     smbios_uuid: Annotated[str, Field(pattern=SMBIOS_UUID)] | None = None
     macs: Annotated[list[MacAddress], Field(max_length=MACS_MAX), FailFast()] = Field(
@@ -201,6 +202,13 @@ class RunNetwork(BaseModel):
     gateway: str | None
     vlan: Count | None
     mtu: Count | None
+
+
+class ReportedWipe(BaseModel):
+    """What a deploy system has reported of its wipe."""
+
+    proven: bool = Field(description="every disk of the inspection was read back as zeroes, and nothing remains")
+    report: MetalWipeReport
 
 
 class DeployRun(BaseModel):
@@ -221,4 +229,5 @@ class DeployRun(BaseModel):
     ended_at: datetime | None
     outcome: RunOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it failed: a code, and what was found")
+    wipe: ReportedWipe | None = Field(description="null: it wipes nothing, or nothing was reported")
     waits: Waits | None

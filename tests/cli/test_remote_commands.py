@@ -110,6 +110,7 @@ REMOTE: dict[str, list[str]] = {
     "node bmc reseal": ["n"],
     "node power": ["n", "on"],
     "node run": ["n"],
+    "node wipe": ["n", "--yes"],
     "site create": ["s", "--recovery-key", "0" * 64],
     "site list": [],
     "site show": ["s"],

@@ -18,6 +18,15 @@ __all__ = ["bare"]
 
 SMBIOS = "4c4c4544-0044-4810-8031-b4c04f4d3732"
 NETWORK = "--mac 02:00:00:00:00:01 --address 192.0.2.7/24 --gateway 192.0.2.1"
+INSPECTED = """
+insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at)
+select id, '4c4c4544-0044-4810-8031-b4c04f4d3732', '{02:00:00:00:00:01}', jsonb_build_object(
+    'smbios_uuid', '4c4c4544-0044-4810-8031-b4c04f4d3732', 'topology', jsonb_build_object(
+        'driver', 'redfish', 'processors', jsonb_build_object('architecture', 'x86_64'),
+        'disks', jsonb_build_array(jsonb_build_object('name', 'sda', 'serial', 'S1', 'size_bytes', 4096)))),
+    clock_timestamp()
+from nodes where name = %s
+"""
 ENDED = (
     "update bmc_tasks set outcome = 'failed', failure = 'no_agent: test', ended_at = clock_timestamp(), waits_for = null,"
     " waits_since = null, waits_until = null where ended_at is null"
@@ -78,9 +87,21 @@ def test_a_run_is_requested_shown_and_stopped(shell: Shell, deployment: Deployme
     assert "stop requested at" in shell.run(f"node run {node} --stop").stdout
 
 
+def test_a_wipe_is_requested_with_a_confirmation_alone(shell: Shell, deployment: Deployment, node: str) -> None:
+    assert shell.run(f"node wipe {node} {NETWORK}").exit_code == 2
+    shell.refused(f"node wipe {node} --yes {NETWORK}", "machine_not_wipeable")
+    shell.refused(f"node run {node}", "not_found")
+    deployment.database.execute(INSPECTED, (node,))
+    made = shell.json(f"node wipe {node} --yes {NETWORK}")
+    assert (made["kind"], made["step"], made["wipe"]) == ("wipe", "power_off", None)
+    assert shell.json(f"node wipe {node} --yes")["id"] == made["id"], "an open run is the answer"
+    shell.refused(f"node inspect {node}", "invalid_state")
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        "node wipe {}", "node wipe {} --yes --mac 02:00:00:00:00:01",
         "node inspect {} --mac 02:00:00:00:00:01", "node inspect {} --address 192.0.2.7/24", "node inspect {} --vlan 7",
         "node inspect {} --by-hand --smbios-uuid " + SMBIOS, "node inspect {} --by-hand " + NETWORK,
         "node inspect {} --stay-on", "node power {} sideways",

@@ -51,7 +51,7 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, reach, redfish, sites
+from tests.mutants.metal import deploy_systems, deploy_work, reach, redfish, runs, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -87,6 +87,7 @@ MODULES = (
     quarantines,
     reach,
     redfish,
+    runs,
     sites,
     spanning,
     updates,

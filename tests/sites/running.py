@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from orchestrator.sites.commands.runs import RunOrder, advance_run, request_run,
 from orchestrator.sites.queries import find_run, find_runs_to_advance
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
-from tests.deploy_system.stage import INSPECTED, MAC, OTHER_MAC, SMBIOS
+from tests.deploy_system.stage import INSPECTED, MAC, OTHER_MAC, SMBIOS, TOPOLOGY
 from tests.media.media_files import AT, common_medium
 from tests.sites.rotations import Agent, Machine, Rotations, rotations
 
@@ -32,6 +33,11 @@ update deploy_systems set used_at = clock_timestamp(), key_sha256 = sha256('k'),
     not_after = clock_timestamp() + interval '1 hour', authority_key_sha256 = sha256('a'), hello_at = clock_timestamp(),
     hello = '{}'
 where node_id = %s and deploy_epoch = %s and ended_at is null returning serial
+"""
+_INSPECTED = """
+insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at)
+values (%s, %s, %s, cast(%s as jsonb), clock_timestamp())
+on conflict (node_id) do update set report = excluded.report
 """
 _RUN_OVER = "update deploy_runs set waits_until = clock_timestamp() where node_id = %s and ended_at is null"
 
@@ -50,9 +56,14 @@ class Run:
     def row(self, statement: str, *values: Any) -> Any:
         return self.stage.fleet.connection.execute(statement, values).fetchone()
 
-    async def request(self, network: MediumNetwork | None = NETWORK, smbios: uuid.UUID | None = SMBIOS) -> Answer:
+    async def request(
+        self,
+        network: MediumNetwork | None = NETWORK,
+        smbios: uuid.UUID | None = SMBIOS,
+        kind: RunKind = RunKind.INSPECT,
+    ) -> Answer:
         """An operator's request."""
-        order = RunOrder(RunKind.INSPECT, network, smbios, (OTHER_MAC,), False)
+        order = RunOrder(kind, network, smbios, (OTHER_MAC,), False)
         return await request_run(self.stage.context, admin_operation(), ADMIN, self.node, order, ADDRESSES)
 
     async def stop(self) -> Answer:
@@ -91,20 +102,26 @@ class Run:
         assert bytes(known[0]) == hashlib.sha256(medium.token.encode()).digest()
         return str(self.row(_STARTED, self.node, medium.deploy_epoch)[0])
 
-    async def report(self, serial: str, failure: dict[str, str] | None = None) -> None:
+    async def report(
+        self, serial: str, failure: dict[str, str] | None = None, result: dict[str, Any] = INSPECTED
+    ) -> None:
         """The deploy system performs its signed task, and powers the machine off."""
         epoch = (await self.shown())["deploy_epoch"]
         await advance_deploy_task(self.stage.worker, self.node)
         task, fence = self.row(
             "select id, fence from node_tasks where node_id = %s and deploy_epoch = %s", self.node, epoch
         )
-        body: dict[str, Any] = {"fence": fence, "outcome": "completed", "result": INSPECTED}
+        body: dict[str, Any] = {"fence": fence, "outcome": "completed", "result": result}
         if failure is not None:
             body = {"fence": fence, "outcome": "failed", "failure": failure}
         report = DeployResultReport.model_validate(body)
         answer = await accept_deploy_result(self.stage.context, self.node, epoch, serial, task, report)
         assert answer.applied
         self.machine.service.machine.power = "Off"
+        await advance_deploy_task(self.stage.worker, self.node)
+
+    async def sign(self) -> None:
+        """The worker signs the task of the deploy system, or ends it."""
         await advance_deploy_task(self.stage.worker, self.node)
 
     def expire(self) -> None:
@@ -144,9 +161,16 @@ async def another(stage: Rotations) -> Run:
     return Run(stage, machine)
 
 
-async def to_work(run: Run) -> str:
+def inspect(run: Run, **changes: Any) -> None:
+    """The machine was inspected: `changes` of its topology, and `storage_without_driver` of its report."""
+    parts = {"storage_without_driver": changes.pop("storage_without_driver", [])}
+    report = {**INSPECTED, **parts, "topology": {**TOPOLOGY, **changes}}
+    run.stage.fleet.connection.execute(_INSPECTED, (run.node, SMBIOS, [MAC, OTHER_MAC], json.dumps(report)))
+
+
+async def to_work(run: Run, kind: RunKind = RunKind.INSPECT) -> str:
     """A run whose deploy system has said hello; the serial of its certificate."""
-    await run.request()
+    await run.request(kind=kind)
     await run.perform()
     assert await run.advance() is Move.START
     await run.perform()

@@ -1,4 +1,4 @@
-"""`berth node deploy-system`, `inspect`, `run`, `deploy-tasks`: deploy systems of bare-metal machines."""
+"""`berth node deploy-system`, `inspect`, `wipe`, `run`, `deploy-tasks`: deploy systems of bare-metal machines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 from uuid import UUID
 
 import typer
@@ -34,6 +34,7 @@ RUN: list[Column] = [
     ("port", lambda r: r.network["mac"]), ("address", lambda r: r.network["address"]),
     ("deploy epoch", lambda r: r.deploy_epoch), ("requested at", lambda r: r.requested_at), ("by", lambda r: r.requested_by),
     ("stop requested at", lambda r: r.stop_requested_at), ("stopped by", lambda r: r.stop_requested_by),
+    ("wipe proven", lambda r: r.wipe and r.wipe.proven),
     ("ended at", lambda r: r.ended_at), ("waits for", lambda r: r.waits and r.waits.for_),
     ("until", lambda r: r.waits and r.waits.until),
 ]  # fmt: skip
@@ -128,19 +129,51 @@ def inspect_machine(
         raise typer.BadParameter("give --by-hand without a network or machine: its permission has them")
     if stay_on and not by_hand:
         raise typer.BadParameter("give --stay-on with --by-hand alone: a run ends its deploy system")
-    if named and (mac is None or address is None):
-        raise typer.BadParameter("give --mac and --address together")
+    network = _network(mac, address, gateway, vlan)
     with session.client() as client:
         node_id = client.get_node(node).id
         if by_hand:
             show_one(session, client.inspect_machine(node_id, power_off=False if stay_on else None), TASK)
             return
-        network = {"mac": mac, "address": address, "gateway": gateway, "vlan": vlan}
         run = client.run_deploy_system(
-            node_id, smbios_uuid=smbios_uuid, require_tpm=require_tpm or None,
-            network={name: value for name, value in network.items() if value is not None} if named else None,
-        )  # fmt: skip
+            node_id, smbios_uuid=smbios_uuid, require_tpm=require_tpm or None, network=network
+        )
         show_one(session, run, RUN)
+
+
+def wipe_machine(
+    session: Session,
+    node: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="erase every disk of the machine")] = False,
+    mac: Annotated[str | None, typer.Option(help="network port of the deploy system, in lower case")] = None,
+    address: Annotated[str | None, typer.Option(help="its address with the prefix length: 192.0.2.7/24")] = None,
+    gateway: Annotated[str | None, typer.Option(help="address of the router")] = None,
+    vlan: Annotated[int | None, typer.Option(min=1, max=4_094, help="VLAN of the port")] = None,
+    require_tpm: Annotated[
+        bool, typer.Option("--require-tpm", help="refuse the enrolment without a proof of the TPM")
+    ] = False,
+) -> None:
+    """Have the site start a deploy system that erases every disk of the node's inspected machine, and end it.
+
+    Without --mac and --address the network of the newest run is used. `berth node run` shows how far it is, and its proof.
+    """
+    if not yes:
+        raise typer.BadParameter("this erases every disk of the machine: give --yes")
+    network = _network(mac, address, gateway, vlan)
+    with session.client() as client:
+        run = client.run_deploy_system(
+            client.get_node(node).id, kind="wipe", network=network, require_tpm=require_tpm or None
+        )
+        show_one(session, run, RUN)
+
+
+def _network(mac: str | None, address: str | None, gateway: str | None, vlan: int | None) -> dict[str, Any] | None:
+    """The network of the deploy system; None without options."""
+    network = {"mac": mac, "address": address, "gateway": gateway, "vlan": vlan}
+    named = {name: value for name, value in network.items() if value is not None}
+    if named and (mac is None or address is None):
+        raise typer.BadParameter("give --mac and --address together")
+    return named or None
 
 
 def show_run(

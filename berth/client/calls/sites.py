@@ -106,14 +106,14 @@ def switch_machine(
 
 
 def run_deploy_system(
-    node_id: UUID, *, kind: Literal["inspect"] = "inspect", network: Mapping[str, Any] | None = None,
+    node_id: UUID, *, kind: Literal["inspect", "wipe"] = "inspect", network: Mapping[str, Any] | None = None,
     smbios_uuid: UUID | None = None, macs: Sequence[str] | None = None, require_tpm: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[DeployRun]:  # fmt: skip
     """Have the site start a deploy system on the node's machine, which does this, and end it. An open run is the answer.
 
     `network` as of `permit_deploy_system`; None: that of the newest run. Raises `NotFound`, `Invalid`, `InvalidState`,
-    `NodeInUse`, `MachineUnknown`, `DeployNotConfigured`.
+    `NodeInUse`, `MachineUnknown`, `NotWipeable`, `DeployNotConfigured`.
     """
     body = {
         "kind": kind, "network": None if network is None else dict(network),

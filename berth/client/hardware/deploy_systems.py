@@ -52,8 +52,18 @@ class DeployTask(Answer):
     waits: Waits | None = None
 
 
+class ReportedWipe(Answer):
+    """What a wipe has reported; `proven`: every disk was read back as zeroes, and nothing remains."""
+
+    proven: bool
+    report: dict[str, Any]
+
+
 class DeployRun(Answer):
-    """A run of a deploy system: switch off, start, its task, end; `outcome` None: it is open."""
+    """A run of a deploy system: switch off, start, its task, end; `outcome` None: it is open.
+
+    `wipe`: what was reported; None: nothing, or it wipes nothing.
+    """
 
     id: UUID
     node_id: UUID
@@ -70,7 +80,14 @@ class DeployRun(Answer):
     ended_at: datetime | None = None
     outcome: str | None = None
     failure: str | None = None
+    wipe: ReportedWipe | None = None
     waits: Waits | None = None
+
+
+class NotWipeable(Refused):
+    """The newest inspection of the machine does not name all that a wipe must erase."""
+
+    codes = ("machine_not_wipeable",)
 
 
 class NoDeploySystem(Refused):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from node_agent.wire.deploy_tasks import DeployFailureCode
+from node_agent.wire.deploy_tasks import DeployFailureCode, MetalWipeReport
 
 SECTOR_BYTES: Final = 512
 
@@ -29,8 +29,11 @@ SECTOR_BYTES: Final = 512
 class WorkFailed(Exception):
     """A step that ended without its effect, or whose effect could not be proven. `code` is stable; nothing is retried here.
 
-    `step` is the step of `steps.STEPS` that failed, `next_step` what an operator or the workflow does about it.
+    `step` is the step of `steps.STEPS` that failed, `next_step` what an operator or the workflow does about it. `evidence`: of a
+    wipe that failed between disks, its report so far.
     """
+
+    evidence: MetalWipeReport | None = None
 
     def __init__(self, code: DeployFailureCode, step: str, detail: str, next_step: str) -> None:
         super().__init__(f"{code} in {step}: {detail}")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from node_agent.deploy_system.work import uefi_variables
-from node_agent.deploy_system.work.contract import Host, Progress
+from node_agent.deploy_system.work.contract import Host, Progress, WorkFailed
 from node_agent.deploy_system.work.disks import found_disks, require_drivers, require_same_disks
 from node_agent.deploy_system.work.erasing import erase
 from node_agent.deploy_system.work.steps import step
 from node_agent.deploy_system.work.trusted_module import clear_tpm
 from node_agent.discovery.reading import Gaps
-from node_agent.wire.deploy_tasks import UEFI_VARIABLES_MAX, MetalWipeParameters, MetalWipeReport
+from node_agent.wire.deploy_tasks import (
+    UEFI_VARIABLES_MAX,
+    MetalDiskWipe,
+    MetalWipeParameters,
+    MetalWipeReport,
+)
 
 
 def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> MetalWipeReport:
     """Wipe the machine. Writes nothing before its disks are those of the task and every storage controller has a driver.
 
-    Raises WorkFailed; disks that were wiped before stay so, and the task runs again from its start. UEFI variables that could not
-    be removed are reported, and fail nothing.
+    Raises WorkFailed with a report of the disks that were wiped before; they stay so, and the task runs again from its
+    start. UEFI variables that could not be removed are reported, and fail nothing.
     """
     began = host.monotonic()
     with step(host, progress, "find_disks") as finding:
@@ -24,7 +29,13 @@ def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> Met
         disks = found_disks(host)
         require_same_disks(disks, parameters.disks, finding)
     named = [bytes.fromhex(marker) for marker in parameters.markers]
-    wiped = [erase(host, progress, disk, named) for disk in disks]
+    wiped: list[MetalDiskWipe] = []
+    try:
+        for disk in disks:
+            wiped.append(erase(host, progress, disk, named))
+    except WorkFailed as failure:
+        failure.evidence = MetalWipeReport(disks=wiped, seconds=round(host.monotonic() - began, 3))
+        raise
     with step(host, progress, "find_disks", "again") as finding:  # none appeared while others were wiped
         require_drivers(host, finding)
         require_same_disks(found_disks(host), parameters.disks, finding)

@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from node_agent.protocol import RESULT_BYTES_MAX, ResultAnswer, TaskType
-from node_agent.wire.deploy_enrolment import DeployResultReport
+from node_agent.wire.deploy_enrolment import DeployResultReport, DeployTaskFailure
 from node_agent.wire.deploy_tasks import (
+    DeployFailureCode,
     MetalDeployParameters,
     MetalDeployReport,
     MetalInspectReport,
@@ -71,24 +72,32 @@ async def accept_deploy_result(
             return ResultAnswer(applied=False, reason="already_applied")
         if task.state not in LIVE_TASK_STATES or task.fence != report.fence:
             return ResultAnswer(applied=False, reason="superseded")
-        _require_fitting(task, report)
-        await task_store.finish(tx, task_id, report, uuid4())
+        await task_store.finish(tx, task_id, _counted(task, report), uuid4())
         return ResultAnswer(applied=True)
 
     return await transact(context, work)
 
 
-def _require_fitting(task: SignedTask, report: DeployResultReport) -> None:
-    """A completed report is of the task's type, and about what the task ordered. Raises `Invalid`."""
-    if report.result is None:
-        return
+def _counted(task: SignedTask, report: DeployResultReport) -> DeployResultReport:
+    """The report as it counts: of the task's type, and about what the task ordered. Raises `Invalid`.
+
+    A wipe that does not prove all that was ordered has failed at once, with its report as evidence: a deploy system that was
+    refused would end without another report.
+    """
     try:
-        found = REPORTS[task.type].model_validate(report.result)
-        objection = _objection(task.parameters, found)
+        if report.result is None:
+            if report.evidence is not None and task.type is TaskType.METAL_WIPE:
+                MetalWipeReport.model_validate(report.evidence)
+            return report
+        objection = _objection(task.parameters, REPORTS[task.type].model_validate(report.result))
     except ValidationError as error:
         raise _invalid(first_error(error)) from error
-    if objection is not None:
+    if objection is None:
+        return report
+    if task.type is not TaskType.METAL_WIPE:
         raise _invalid(objection)
+    failure = DeployTaskFailure(code=DeployFailureCode.WIPE_NOT_PROVEN, detail=objection)
+    return DeployResultReport(fence=report.fence, outcome="failed", failure=failure, evidence=report.result)
 
 
 def _objection(

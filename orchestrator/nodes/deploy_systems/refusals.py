@@ -74,6 +74,12 @@ class MachineUnknown(Problem):
     status, code, title, business = 409, "machine_unknown", "Machine not known", True
 
 
+class NotWipeable(Problem):
+    """The newest inspection of the machine does not name all that a wipe must erase; `reason` is one word."""
+
+    status, code, title, business = 409, "machine_not_wipeable", "Machine not wipeable", True
+
+
 class DeployNotConfigured(Problem):
     """This process cannot permit deploy systems: a setting is missing."""
 

@@ -6,6 +6,7 @@ takes the medium away.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -13,12 +14,11 @@ from typing import Final
 HISTORY_MAX: Final = 20
 """Runs that are kept of each node."""
 RUN_SECONDS_MAX: Final = 1_800
-"""Life of the token, and how long the task of the deploy system may take from when it was permitted."""
-CERTIFICATE_SECONDS: Final = 2 * RUN_SECONDS_MAX
+"""Life of the token, how long a hello is waited for, and how long an inspection may take."""
+WIPE_SECONDS_MAX: Final = 604_800
+"""Of any number of disks, and of any size."""
 SITE_STEP_SECONDS_MAX: Final = 2_400.0
 """Longer than a task of the site can be open: requested for 600 s, and 900 s with 60 s for its report."""
-WORK_SECONDS_MAX: Final = 3 * RUN_SECONDS_MAX
-"""Longer than a task of a deploy system can be open: as long for its hello as for itself."""
 END_ATTEMPTS_MAX: Final = 3
 
 
@@ -26,6 +26,36 @@ class RunKind(StrEnum):
     """What the deploy system of a run does."""
 
     INSPECT = "inspect"
+    WIPE = "wipe"
+
+
+_GIB: Final = 2**30
+_WIPE_SECONDS: Final = 960
+"""Two searches for disks, UEFI variables, the TPM, and the report."""
+_DISK_SECONDS: Final = 5_520
+"""Markers, one method, the overwrite, and a read-back after each; and for each GiB that they write, and that they read."""
+_WRITTEN_GIB_SECONDS: Final = 120
+_READ_GIB_SECONDS: Final = 120
+_READ_BYTES_MAX: Final = 4 * _GIB
+
+
+def wipe_seconds(sizes_bytes: Iterable[int]) -> int:
+    """How long the wipe of disks of these sizes may take, one after another, at the deadlines of its steps for one method."""
+    seconds: float = _WIPE_SECONDS
+    for size in sizes_bytes:
+        read = min(size, _READ_BYTES_MAX)
+        seconds += _DISK_SECONDS + (size * _WRITTEN_GIB_SECONDS + read * _READ_GIB_SECONDS) / _GIB
+    return min(WIPE_SECONDS_MAX, int(seconds) + 1)
+
+
+def certificate_seconds(task_seconds: int) -> int:
+    """Life of the certificate of a deploy system whose task may take so long: it is issued before the hello."""
+    return RUN_SECONDS_MAX + task_seconds
+
+
+def work_step_seconds(task_seconds: int) -> float:
+    """Longer than a task of a deploy system can be open, which waits for its hello first."""
+    return 2.0 * RUN_SECONDS_MAX + task_seconds
 
 
 class RunStep(StrEnum):

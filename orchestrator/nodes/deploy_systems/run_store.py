@@ -37,25 +37,28 @@ class DeployRun:
     ended_at: datetime | None
     outcome: RunOutcome | None
     failure: str | None
+    parameters: dict[str, Any]
+    work_seconds: int
 
 
 _IS_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
 _NEWEST = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
-       r.waits_until, r.ended_at, r.outcome, r.failure
+       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds
 from deploy_runs r where r.node_id = :node_id order by r.id desc limit 1
 """
 _OPEN = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
-       r.waits_until, r.ended_at, r.outcome, r.failure
+       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _INSERT = """
-insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_id, waits_for, waits_since, waits_until)
-select :node_id, :site_id, :kind, cast(:medium as jsonb), :by, :bmc_task_id, 'site_agent', c.now,
-       c.now + make_interval(secs => :seconds_max)
+insert into deploy_runs (node_id, site_id, kind, medium, parameters, work_seconds, requested_by, bmc_task_id, waits_for,
+                         waits_since, waits_until)
+select :node_id, :site_id, :kind, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
+       'site_agent', c.now, c.now + make_interval(secs => :seconds_max)
 from (select clock_timestamp() as now) c
 """
 _FORGET = """
@@ -133,14 +136,24 @@ async def read_open(tx: Transaction, node_id: UUID) -> DeployRun | None:
     return None if row is None else _run(row)
 
 
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """What the deploy system of a run does: parameters of its task without the deploy epoch, and how long it may take."""
+
+    kind: RunKind
+    parameters: Mapping[str, Any]
+    seconds_max: int
+
+
 async def insert_run(
-    tx: Transaction, node_id: UUID, site_id: UUID, kind: RunKind, medium: Mapping[str, Any], by: str, bmc_task_id: UUID,
+    tx: Transaction, node_id: UUID, site_id: UUID, work: RunWork, medium: Mapping[str, Any], by: str, bmc_task_id: UUID,
     seconds_max: float,
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step. Of the ended ones the newest `HISTORY_MAX` are kept."""
     values = {
-        "node_id": node_id, "site_id": site_id, "kind": kind.value, "medium": json.dumps(medium), "by": by,
-        "bmc_task_id": bmc_task_id, "seconds_max": seconds_max,
+        "node_id": node_id, "site_id": site_id, "kind": work.kind.value, "medium": json.dumps(medium), "by": by,
+        "bmc_task_id": bmc_task_id, "seconds_max": seconds_max, "parameters": json.dumps(work.parameters),
+        "work_seconds": work.seconds_max,
     }  # fmt: skip
     await tx.execute(_INSERT, values)
     await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX})

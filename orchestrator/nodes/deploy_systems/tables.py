@@ -1,4 +1,4 @@
-"""Tables of deploy systems. Revisions 0047 and 0048 explain columns and indexes."""
+"""Tables of deploy systems. Revisions 0047, 0048 and 0052 explain columns and indexes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ deploy_systems = Table(
     Column(
         "certificate_seconds",
         Integer,
-        CheckConstraint("certificate_seconds between 60 and 14400", name="deploy_certificate_is_short"),
+        CheckConstraint("certificate_seconds between 60 and 606600", name="deploy_certificate_is_short"),
         nullable=False,
     ),
     Column("permitted_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
@@ -126,7 +126,7 @@ deploy_tasks = Table(
     Column(
         "seconds_max",
         Integer,
-        CheckConstraint("seconds_max between 60 and 86400", name="deploy_task_is_bounded"),
+        CheckConstraint("seconds_max between 60 and 604800", name="deploy_task_is_bounded"),
         nullable=False,
     ),
     Column("requested_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
@@ -180,7 +180,7 @@ deploy_runs = Table(
     Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
     Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
     Column("site_id", Uuid, nullable=False),
-    Column("kind", Text, CheckConstraint("kind in ('inspect')", name="deploy_run_kind"), nullable=False),
+    Column("kind", Text, CheckConstraint("kind in ('inspect', 'wipe')", name="deploy_run_kind"), nullable=False),
     Column(
         "step",
         Text,
@@ -210,6 +210,20 @@ deploy_runs = Table(
         "outcome", Text, CheckConstraint("outcome in ('completed', 'failed', 'stopped')", name="deploy_run_outcome")
     ),
     Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="deploy_run_failure_is_bounded")),
+    Column(
+        "parameters",
+        JSONB,
+        CheckConstraint("octet_length(parameters::text) <= 131072", name="deploy_run_parameters_are_bounded"),
+        nullable=False,
+        server_default=text("'{}'"),
+    ),
+    Column(
+        "work_seconds",
+        Integer,
+        CheckConstraint("work_seconds between 60 and 604800", name="deploy_run_is_bounded"),
+        nullable=False,
+        server_default=text("1800"),
+    ),
     CheckConstraint("num_nulls(stop_requested_at, stop_requested_by) in (0, 2)", name="deploy_run_stop_is_whole"),
     CheckConstraint("num_nulls(deploy_epoch, deploy_task_id) in (0, 2)", name="deploy_run_permission_is_whole"),
     CheckConstraint("num_nulls(ended_at, outcome) in (0, 2)", name="deploy_run_end_is_whole"),

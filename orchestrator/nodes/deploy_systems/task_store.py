@@ -26,10 +26,11 @@ _INSERT = """
 insert into deploy_tasks (node_id, deploy_epoch, type, parameters, claim_id, notify, seconds_max, requested_by, waits_for,
                           waits_since, waits_until)
 select :node_id, :deploy_epoch, :type, cast(:parameters as jsonb), :claim_id, :notify, :seconds_max, :by, 'worker', c.now,
-       c.now + make_interval(secs => :seconds_max)
+       c.now + make_interval(secs => :hello_seconds_max)
 from (select clock_timestamp() as now) c
 returning id
 """
+_RESULT = "select outcome, result from deploy_tasks where id = :id"
 _OPEN = "select id from deploy_tasks where node_id = :node_id and ended_at is null"
 _FIND_OPEN = """
 select t.node_id from deploy_tasks t
@@ -166,14 +167,24 @@ class SignedTask:
 
 
 async def insert_task(tx: Transaction, node_id: UUID, values: dict[str, Any]) -> UUID:
-    """Open a task of a locked node that has none open; a worker issues it once the deploy system has said hello."""
-    made: UUID = (await tx.execute(_INSERT, {"node_id": node_id, **values})).scalar_one()
+    """Open a task of a locked node that has none open; a worker issues it once the deploy system has said hello.
+
+    `hello_seconds_max`: how long the hello is waited for; without it, as long as the task may take.
+    """
+    given = {"hello_seconds_max": values["seconds_max"], **values}
+    made: UUID = (await tx.execute(_INSERT, {"node_id": node_id, **given})).scalar_one()
     return made
 
 
 async def read_task(reading: Reading, task: UUID) -> DeployTask:
     """The task."""
     return DeployTask(**(await reading.execute(_TASK.where(deploy_tasks.c.id == task))).one()._mapping)
+
+
+async def read_result(reading: Reading, task: UUID | None) -> tuple[str | None, dict[str, Any] | None]:
+    """Outcome and result of the task; None and None if it does not exist any more."""
+    row = (await reading.execute(_RESULT, {"id": task})).first()
+    return (None, None) if row is None else (row.outcome, row.result)
 
 
 async def list_tasks(reading: Reading, node_id: UUID, *, before: UUID | None, limit: int) -> list[DeployTask]:

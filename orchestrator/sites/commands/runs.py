@@ -6,26 +6,29 @@ from dataclasses import asdict, dataclass
 from uuid import UUID, uuid4
 
 from node_agent.wire.deploy_medium import MediumNetwork
+from node_agent.wire.deploy_tasks import MetalInspectReport
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
-from orchestrator.nodes.deploy_systems.refusals import MachineUnknown
+from orchestrator.nodes.deploy_systems.refusals import MachineUnknown, NotWipeable
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import (
+    RUN_SECONDS_MAX,
     SITE_STEP_SECONDS_MAX,
-    WORK_SECONDS_MAX,
     Move,
     Next,
     RunKind,
     RunStep,
     next_move,
     outcome_of,
+    work_step_seconds,
 )
-from orchestrator.nodes.deploy_systems.run_store import DeployRun
-from orchestrator.nodes.deploy_systems.uses import require_unused
+from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunWork
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_unused
+from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
@@ -58,7 +61,8 @@ async def request_run(
     """200 with the run, at its first step; an open run of the same kind is the answer.
 
     Refusals, which change nothing: `NotFound` (no node, or no BMC), `NodeInUse`, `InvalidState` (the node is in service, or
-    something works on its machine), `MachineUnknown`, `Invalid` without a network.
+    something works on its machine), `MachineUnknown`, `NotWipeable`, `Invalid` without a network. A wipe is refused in a
+    maintenance window too.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -66,24 +70,44 @@ async def request_run(
         bmc = await bmcs.lock_bmc(tx, node_id)
         if bmc is None:
             raise NotFound(f"node {node_id} has no BMC: berth node bmc set")
-        if await run_store.is_open(tx, node_id):
-            return await _shown(tx, node_id)
-        await require_unused(tx, node_id, None, writing=False)
+        known = await run_store.read_open(tx, node_id)
+        if known is not None and known.kind is order.kind:
+            return Done(200, run_document(known), node_id)
+        await require_no_run(tx, node_id)
+        await require_unused(tx, node_id, None, writing=order.kind is RunKind.WIPE)
         await _require_idle(tx, node_id)
+        work = await _work(tx, node_id, order)
         medium = await _medium(tx, bmc, order)
         by = f"{actor.kind.value}:{actor.id}"
         task = await bmc_tasks.request_task(
             tx, node_id, bmc.site_id, BmcTaskKind.POWER_OFF, by, REQUEST_SECONDS_MAX
         )  # fmt: skip
         await run_store.insert_run(
-            tx, node_id, bmc.site_id, order.kind, {**medium, "addresses": asdict(addresses)}, by, task.id,
+            tx, node_id, bmc.site_id, work, {**medium, "addresses": asdict(addresses)}, by, task.id,
             SITE_STEP_SECONDS_MAX,
         )  # fmt: skip
-        said = {"kind": order.kind.value, **medium}
+        said = {"kind": order.kind.value, **medium, "disks": work.parameters.get("disks")}
         await audit.record(tx, actor, "node.request_deploy_run", f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def _work(tx: Transaction, node_id: UUID, order: RunOrder) -> RunWork:
+    """What the deploy system does; a wipe erases what the newest inspection found. Raises `NotWipeable`."""
+    if order.kind is RunKind.INSPECT:
+        return RunWork(order.kind, {}, RUN_SECONDS_MAX)
+    known = await store.read_machine(tx, node_id)
+    if known is None:
+        raise NotWipeable(
+            "the machine was not inspected, so that its disks are not known: berth node inspect", reason="not_inspected"
+        )
+    if order.smbios_uuid not in (None, known.smbios_uuid):
+        raise NotWipeable(
+            f"the newest inspection is of the machine {known.smbios_uuid}: inspect this one first",
+            reason="other_machine",
+        )
+    return wipe_of(MetalInspectReport.model_validate(known.report))
 
 
 async def _require_idle(tx: Transaction, node_id: UUID) -> None:
@@ -177,7 +201,7 @@ async def _move(tx: Transaction, run: DeployRun, following: Next) -> None:
         task = await bmc_tasks.lock_open(tx, run.node_id)
         if task is not None:
             await bmc_tasks.end_task(tx, task.id, BmcTaskOutcome.COMPLETED, None)
-        await run_store.set_step(tx, run.id, RunStep.WORK, None, failure, WORK_SECONDS_MAX)
+        await run_store.set_step(tx, run.id, RunStep.WORK, None, failure, work_step_seconds(run.work_seconds))
         return
     await bmc_tasks.end_open(tx, run.node_id, "run_ended: its run goes on without it")
     if following.move is Move.CLOSE:

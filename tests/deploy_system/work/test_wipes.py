@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from node_agent.deploy_system.work import erasing
-from node_agent.deploy_system.work.contract import Interrupted, ToolRun, WorkFailed
+from node_agent.deploy_system.work.contract import Host, Interrupted, Progress, ToolRun, WorkFailed
+from node_agent.deploy_system.work.disks import FoundDisk
 from node_agent.deploy_system.work.methods import has_ended, level_of
 from node_agent.deploy_system.work.uefi_variables import GLOBAL
 from node_agent.deploy_system.work.wiping import wipe
@@ -110,12 +111,20 @@ def test_a_sanitize_under_way_is_waited_for() -> None:
 
 
 def test_what_is_left_after_the_overwrite_fails_closed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = machine.add_disk("vda", "stuck")
-    filled(path)
-    monkeypatch.setattr(erasing, "_overwrite", lambda *_: None)  # a disk that takes writes and keeps its content
-    failure = failing(machine, "stuck")
+    filled(machine.add_disk("vda", "good"))
+    filled(machine.add_disk("vdb", "stuck"))
+    real = erasing._overwrite
+
+    def overwrite(host: Host, progress: Progress, disk: FoundDisk) -> None:
+        if disk.serial == "good":  # the other one takes writes and keeps its content
+            real(host, progress, disk)
+
+    monkeypatch.setattr(erasing, "_overwrite", overwrite)
+    failure = failing(machine, "good", "stuck")
     assert failure.code == "wipe_not_proven"
     assert "overwrite" in failure.detail
+    assert failure.evidence is not None
+    assert [(disk.serial, disk.proven) for disk in failure.evidence.disks] == [("good", True)]
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,13 @@ MUTANTS: list[Mutant] = [
         f"{_OF_TASKS}::test_a_wipe_completes_only_with_every_disk_of_its_order_read_back",
     ),
     _mutant(
+        "a wipe that proves too little is refused, and its deploy system ends without a report",
+        _COMMANDS,
+        "    if task.type is not TaskType.METAL_WIPE:\n        raise",
+        "    if True:\n        raise",
+        f"{_OF_TASKS}::test_a_wipe_completes_only_with_every_disk_of_its_order_read_back",
+    ),
+    _mutant(
         "an older key set is used",
         _LOOP,
         "if found.serial < medium.key_set_serial:",

@@ -26,7 +26,7 @@ CHECKS = {
     "deploy_token_is_sha256": Check(_TABLE, ({"token_hash": _SHORT},), ({},)),
     "deploy_system_has_macs": Check(_TABLE, ({"macs": []}, {"macs": ["m"] * 65}), ({}, {"macs": ["m"] * 64})),
     "deploy_certificate_is_short": Check(
-        _TABLE, ({"certificate_seconds": 59}, {"certificate_seconds": 14_401}), ({"certificate_seconds": 14_400},)
+        _TABLE, ({"certificate_seconds": 59}, {"certificate_seconds": 606_601}), ({"certificate_seconds": 606_600},)
     ),
     "deploy_system_end": Check(_TABLE, ({"ended_by": "over"},), ({}, {"ended_by": "revoked"})),
     "deploy_key_is_sha256": Check(_TABLE, ({**_USED, "key_sha256": _SHORT},), ({}, _USED)),
@@ -60,7 +60,9 @@ CHECKS = {
     "deploy_parameters_are_bounded": Check(
         _TASKS, ({"parameters": '"' + "x" * 131_071 + '"'},), ({"parameters": '"' + "x" * 131_070 + '"'},)
     ),
-    "deploy_task_is_bounded": Check(_TASKS, ({"seconds_max": 59}, {"seconds_max": 86_401}), ({"seconds_max": 86_400},)),
+    "deploy_task_is_bounded": Check(
+        _TASKS, ({"seconds_max": 59}, {"seconds_max": 604_801}), ({"seconds_max": 604_800},)
+    ),
     "deploy_task_outcome": Check(
         _TASKS, ({**_FAILED, "outcome": "lost"},), ({}, _FAILED, _COMPLETED, {**_FAILED, "outcome": "not_run"})
     ),
@@ -82,10 +84,16 @@ CHECKS = {
         ({**_COMPLETED, "result": None}, {**_COMPLETED, "task_id": None, "issued_at": None}),
         (_COMPLETED,),
     ),
-    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect"),
+    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe"),
     "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end"),
     "deploy_run_medium_is_bounded": Check(
         "deploy_runs", ({"medium": json.dumps({"a": "x" * 16384})},), ({"medium": json.dumps({"a": "x" * 16000})},)
+    ),
+    "deploy_run_parameters_are_bounded": Check(
+        "deploy_runs", ({"parameters": '"' + "x" * 131_071 + '"'},), ({"parameters": '"' + "x" * 131_070 + '"'},)
+    ),
+    "deploy_run_is_bounded": Check(
+        "deploy_runs", ({"work_seconds": 59}, {"work_seconds": 604_801}), ({"work_seconds": 604_800},)
     ),
     "deploy_run_outcome": Check(
         "deploy_runs",
