@@ -88,6 +88,7 @@ begin
             ('reservation_states',          's',     '',      '',      's',     '',      '',      '',      's',     's'),
             ('resources',                   'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
             ('restores',                    's',     's',     's',     's',     's',     's',     's',     's',     's'),
+            ('restore_replays',             's',     '',      '',      'su',    '',      '',      '',      's',     's'),
             ('retention_policies',          'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('sku_prices',                  'si',    '',      '',      's',     '',      '',      '',      's',     's'),
             ('site_agent_certificate_requests', 'siud', 'si', 'sud', '',   '',      '',      '',      's',     's'),
@@ -125,6 +126,10 @@ begin
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_renew_fences',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_note_export',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_note_ends',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),

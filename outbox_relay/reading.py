@@ -47,6 +47,7 @@ ACCEPT_TIMELINE = """
         from accepted returning 1)
     select moved, lost from accepted cross join audited"""
 
+AWAITS_EXPORT = "select 1 from restores where closed_at is null and exported_at is null and without_export is null"
 RESUME_TIMELINE = "select log_resume_timeline(%(version)s, %(event_id)s)"
 # One at a time: PostgreSQL keeps the session of a barrier that waits for a standby, also when its relay is gone.
 BARRIER = """
@@ -144,6 +145,10 @@ class LogReader:
         """The id of the event at `version`; None if the log has none there."""
         row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
         return None if row is None else str(row[0])
+
+    async def awaits_export(self) -> bool:
+        """Whether a restore is open whose lost interval is neither exported nor given up: only the stream has it."""
+        return await self._row(AWAITS_EXPORT, {}) is not None
 
     @asynccontextmanager
     async def sole_rebuild(self) -> AsyncIterator[bool]:

@@ -85,6 +85,7 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
     ):
         if not is_alone:
             raise RelayProblem("another rebuild of the stream is under way on this database")
+        await _require_export(reader, link)
         accepted = await _settle_timeline(reader, link, order)
         status = await reader.status()
         first = _first_version(status, order)
@@ -113,6 +114,16 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
             stubs=metrics.stub_count(),
             accepted=accepted,
             seconds=time.monotonic() - began,
+        )
+
+
+async def _require_export(reader: LogReader, link: NatsLink) -> None:
+    """Raise `RelayProblem` while the stream is the only witness of the lost interval of a restore."""
+    stream = await link.stream()
+    if stream is not None and stream.state.last_seq and await reader.awaits_export():
+        raise RelayProblem(
+            "the stream is the only witness of what the restore has lost, and a rebuild may delete it: run"
+            " `berth restore export` first"
         )
 
 

@@ -385,7 +385,8 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "a webhook was disabled", {"webhook_id": ID, "reason": TEXT}
     ),
     EventType.OPERATION_COMMITTED: EventKind(
-        _T, "a write was committed that no other event carries", {"code": TEXT, "status": WHOLE, "judged_at": TIME}
+        _T, "a write was committed that no other event carries; action and object as in the audit",
+        {"code": TEXT, "status": WHOLE, "judged_at": TIME}, {"action": TEXT, "object": TEXT},
     ),
     EventType.TRANSACTION: EventKind(
         _T, "a transaction changed keys and values of a namespace",

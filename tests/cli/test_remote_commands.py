@@ -24,7 +24,8 @@ USE_A_SERVER_DIRECTLY = {
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
     "backup run", "backup stream", "backup list", "backup verify", "backup keys", "backup open-keys",
-    "backup new-recovery-key", "restore begin", "restore nodes", "restore run", "restore show", "site new-recovery-key",
+    "backup new-recovery-key", "restore begin", "restore export", "restore nodes", "restore run",
+    "restore show", "site new-recovery-key",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"
 WINDOW = ["--starts-at", "2030-03-01T12:00:00Z", "--ends-at", "2030-03-01T14:00:00Z"]

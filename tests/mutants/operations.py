@@ -272,7 +272,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "an operation without another event names none",
         "operations",
-        "migrations/functions/operations/tell_committed.sql",
+        "migrations/functions/operations/tell_committed_v2.sql",
         "    update operations set event_id = event where scope = p_scope and key = p_key;\n",
         "",
         ("tests/operations/test_versions.py::test_each_operation_returns_the_version_of_its_last_event",),

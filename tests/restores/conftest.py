@@ -12,6 +12,8 @@ import pytest
 from berth.local.servers import LocalNats, free_port
 from tests.outbox_relay.relays import RelayProcess
 
+NO_NATS = "this test has no NATS"
+"""The reason for a restore without an export."""
 StartRelay = Callable[..., RelayProcess]
 
 

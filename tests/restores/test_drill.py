@@ -84,15 +84,19 @@ def test_after_a_restore_no_slot_has_two_guests_and_no_bill_is_without_a_guest(d
     overtaken, told = (tenant.create(gpus=1, labels=slow) for _ in range(2))
     for each in (overtaken, told):
         tenant.wait(each, "provisioning")
-    in_flight = tenant.create(gpus=1)
+    in_flight, withdrawn = (tenant.create(gpus=1, region=region) for region in ("eu-1", "us-1"))
     moment = drill.row("select clock_timestamp() as at")["at"]
     # The lost interval: the slots of `ended` have another guest at its end.
     drill.whole.tenant()
-    for each in (in_flight, overtaken, told):
+    for each in (in_flight, withdrawn, overtaken, told):
         tenant.wait(each, "active")
+    # Its tenant withdraws what was only asked for at the moment.
+    tenant.client.release_allocation(withdrawn.allocation_id)
+    tenant.wait(withdrawn, "released")
     tenant.client.release_allocation(overtaken.allocation_id)
     tenant.wait(overtaken, "released")
     tenant.client.release_allocation(ended)
+    ended_at = drill.row("select clock_timestamp() as at")["at"]
     tenant.client.wait_for(ended, {"released"}, 60)
     lost = [started(other, 2), started(tenant, 1, "us-1"), started(tenant, 2)]
     confirmed = tenant.client.create_allocation(
@@ -113,11 +117,12 @@ def test_after_a_restore_no_slot_has_two_guests_and_no_bill_is_without_a_guest(d
         tenant.client.create_allocation(
             reservation_id=held.reservation_id, holder_id="h", ssh_key_ids=[tenant.ssh_key_id]
         )
-    assert tenant.client.get_allocation(overtaken.allocation_id).status == "released"
+    for each in (overtaken, withdrawn):
+        assert tenant.client.get_allocation(each.allocation_id).status == "released"
     assert {kept, streamed, in_flight.allocation_id, told.allocation_id} <= {
         guest.allocation_id for guest in drill.watch.look()
     }
-    judge(drill, lost_slots, ended, moment)
+    judge(drill, lost_slots, ended, ended_at)
 
 
 def restore(drill: Drill, moment: str) -> None:
@@ -133,7 +138,7 @@ def restore(drill: Drill, moment: str) -> None:
     drill.run("recover", **named)
     postgres.start()
     wait_for(lambda: not drill.row("select pg_is_in_recovery() as it")["it"], "the end of the recovery")
-    for block in ("begin", "save", "rebuild", "finish"):
+    for block in ("begin", "export", "rebuild", "finish"):
         drill.run(block)
     drill.whole.start(*drill.processes)
     drill.run("check")
@@ -161,7 +166,7 @@ def go_on(drill: Drill, tenant: Tenant, lost: dict[UUID, tuple[str, tuple[int, .
         assert not taken & {(node, slot) for slot in slots}
 
 
-def judge(drill: Drill, lost: dict[UUID, tuple[str, tuple[int, ...]]], ended: UUID, moment: datetime) -> None:
+def judge(drill: Drill, lost: dict[UUID, tuple[str, tuple[int, ...]]], ended: UUID, ended_at: datetime) -> None:
     """Every checker, at the end."""
     orphans = {row["allocation_id"]: (row["name"], tuple(row["slots"])) for row in drill.rows(
         "select o.allocation_id, n.name, o.slots from node_orphans o join nodes n on n.id = o.node_id")}  # fmt: skip
@@ -177,10 +182,10 @@ def judge(drill: Drill, lost: dict[UUID, tuple[str, tuple[int, ...]]], ended: UU
     assert billed <= guests.keys() - lost.keys()
     credited = drill.row(
         "select c.starts_at <= %s and c.ends_at = u.ends_at as whole from ledger u join ledger c using (allocation_id)"
-        " where u.allocation_id = %s and u.kind = 'usage' and c.kind = 'credit'", moment, ended
+        " where u.allocation_id = %s and u.kind = 'usage' and c.kind = 'credit'", ended_at, ended
     )  # fmt: skip
-    assert credited["whole"], "nothing is billed after the last proof of life"
-    told = [json.loads(line) for line in (drill.place / "lost-events.json").read_text().splitlines()]
+    assert credited["whole"], "nothing is billed after the release that was lost"
+    told = [json.loads(line) for line in (drill.place / "lost-interval/events.ndjson").read_text().splitlines()]
     assert {f"allocations/{allocation}" for allocation in (*lost, ended)} <= {event["subject"] for event in told}
     wait_for(lambda: drill.whole.waiting_events() == 0, "every event is published")
     assert drill.whole.violations() == []

@@ -26,7 +26,7 @@ from tests.api.processes import public_process, started_public_process
 from tests.berth.commands import assert_one_sentence, berth
 from tests.databases import as_role
 from tests.outbox_relay.relays import head_version, leave_events, stream_end
-from tests.restores.conftest import StartRelay
+from tests.restores.conftest import NO_NATS, StartRelay
 from tests.support.waiting import wait_for
 from worker.health import Health
 from worker.startup import await_database
@@ -65,7 +65,7 @@ def test_the_api_refuses_all_that_asks_the_database_and_a_restart_changes_nothin
             require_no_restore_now(database)
         assert database.execute("select count(*) from tenants").fetchone() == (0,)
         database.execute("select pg_advisory_unlock_all()")
-        done = berth("restore", "run", "--output", "json", BERTH_DATABASE_URL=database_url)
+        done = berth("restore", "run", "--without-export", NO_NATS, "--output", "json", BERTH_DATABASE_URL=database_url)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["epoch"] == str(restore.epoch)
         assert http.get("/ok").status_code == 200
@@ -85,8 +85,14 @@ def test_a_process_that_is_started_during_a_restore_says_so_and_serves_when_it_i
     with started_public_process(database_url, tmp_path / "a") as http:
         wait_for(lambda: status_of(http) == 503, "the process to listen")
         assert str(restore.epoch) in problem(http.get("/ok"), 503, "restore_in_progress")["detail"]
-        gate.close(database, restore.epoch)
+        closed(database, restore)
         wait_for(lambda: http.get("/ok").status_code == 200, "the process to serve")
+
+
+def closed(database: psycopg.Connection, restore: gate.Restore) -> bool:
+    """Close the restore without an export; whether that closed it."""
+    gate.waive_export(database, restore.epoch, NO_NATS)
+    return gate.close(database, restore.epoch)
 
 
 def status_of(http: httpx.Client) -> int | None:
@@ -115,7 +121,7 @@ def test_the_relay_sequences_and_publishes_nothing_until_the_restore_is_closed(
     other = start_relay(ready=False)
     wait_for(lambda: "waiting until" in str(other.ok().get("publishing")), "a relay that is started now waits too")
     assert (head_version(database), stream_end(nats_url)) == (1, 1)
-    assert gate.close(database, restore.epoch)
+    assert closed(database, restore)
     assert not gate.close(database, restore.epoch)
     wait_for(lambda: stream_end(nats_url) == 2, "the relay goes on")
     relay.wait_until_ok()
@@ -136,7 +142,7 @@ def test_a_worker_waits_for_the_end_of_a_restore_longer_than_for_a_database(
         waiting = asyncio.create_task(await_database(pools, 0.0, health))
         await asyncio.to_thread(wait_for, lambda: health.waiting_for is not None, "the worker to wait")
         assert not waiting.done()
-        await asyncio.to_thread(gate.close, database, restore.epoch)
+        await asyncio.to_thread(closed, database, restore)
         await waiting
         await pools.close()
         return health.waiting_for
@@ -191,7 +197,7 @@ def test_sessions_that_may_not_be_ended_keep_the_restore_from_going_on(
         assert database.execute("select count(*) from restores where closed_at is null").fetchone() == (1,)
         restore, is_new = gate.begin(database)
         assert not is_new
-        assert gate.close(database, restore.epoch)
+        assert closed(database, restore)
     finally:
         database.execute("alter function restore_end_sessions owner to postgres")
         database.execute(f"drop owned by {owner}".encode())

@@ -24,6 +24,7 @@ from tests.allocations.reconciling import beat, kept, slots_out_of_service
 from tests.allocations.seeding import Seeded, connect, create_allocation, outcome_of_create, seed, try_create
 from tests.berth.commands import berth
 from tests.databases import copied_database
+from tests.restores.conftest import NO_NATS
 from worker.metering.meter import credit_of
 from worker.sweepers.reconciliation import InventoryReconciler
 
@@ -58,7 +59,7 @@ class Past:
     def restore(self) -> list[str]:
         """Run the restore; return its steps."""
         steps: list[str] = []
-        run_restore(self.url, lambda step, _: steps.append(step))
+        run_restore(self.url, lambda step, _: steps.append(step), NO_NATS)
         return steps
 
     def reconcile(self) -> None:
@@ -91,7 +92,7 @@ def past(postgres_server: LocalPostgres, database_url: str) -> Iterator[Past]:
 
 
 def test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval(past: Past) -> None:
-    assert past.restore() == ["gate", "raise", "renew", "nodes", "verify", "close"]
+    assert past.restore() == ["gate", "export", "raise", "revoke", "renew", "nodes", "verify", "close"]
     # Free slots are not used either: which ones those are is not known yet.
     assert past.create() == ("no_room", []), "no inventory has arrived"
     run_with(past.url, lambda context: beat(context, past.node, None))
@@ -112,7 +113,7 @@ def test_no_create_is_placed_on_a_slot_with_a_guest_of_the_lost_interval(past: P
     assert past.create(gpus=1) == ("no_room", [])
     assert kept(past.url) == []
     assert rows_of(past.url, "select action from audit where action ~ 'restore' order by id") == [
-        ("restore.begin",), ("restore.close",), ("node.restored",),
+        ("restore.begin",), ("restore.waive_export",), ("restore.close",), ("node.restored",),
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tests.allocations.seeding import connect, create_allocation, seed
 from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_region
 from tests.api.processes import public_process
 from tests.databases import copied_database
+from tests.restores.conftest import NO_NATS
 
 _DRAWN = """
 select sequencename, coalesce(last_value, start_value), max_value from pg_sequences where schemaname = 'public' order by 1
@@ -43,7 +44,7 @@ def restored_url(postgres_server: LocalPostgres, database_url: str) -> Iterator[
 def test_every_sequence_is_raised_once_above_what_was_drawn_since(restored_url: str, database_url: str) -> None:
     before = drawn(restored_url)
     steps: list[str] = []
-    run_restore(restored_url, lambda step, said: steps.append(f"{step}: {said}"))
+    run_restore(restored_url, lambda step, said: steps.append(f"{step}: {said}"), NO_NATS)
     assert "raise: fences and every other sequence are above" in " ".join(steps)
     after, lost = drawn(restored_url), drawn(database_url)
     assert {"fences", "unit_numbers", "reservation_positions", "claims_id_seq", "outbox_id_seq"} <= after.keys()
@@ -66,7 +67,7 @@ def test_a_restore_that_is_repeated_raises_nothing_twice(restored_url: str) -> N
         assert raised == (True,)
         once = drawn(restored_url)
         assert connection.execute("select restore_raise_sequences(%s)", (restore.epoch,)).fetchone() == (False,)
-    run_restore(restored_url, lambda *_: None)
+    run_restore(restored_url, lambda *_: None, NO_NATS)
     assert drawn(restored_url)["fences"] == once["fences"]
     with connect(restored_url) as connection, pytest.raises(psycopg.DatabaseError, match="is not open"):
         connection.execute("select restore_raise_sequences(%s)", (restore.epoch,))
@@ -74,7 +75,7 @@ def test_a_restore_that_is_repeated_raises_nothing_twice(restored_url: str) -> N
 
 def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, database_url: str) -> None:
     lost = max(fence for (fence,) in rows_of(database_url, "select fence from claims"))
-    run_restore(restored_url, lambda *_: None)
+    run_restore(restored_url, lambda *_: None, NO_NATS)
     with connect(restored_url) as connection:
         connection.execute("update claims set fence = nextval('fences') where closed_at is null")
     ((allocation,),) = rows_of(restored_url, "select id from allocations")
@@ -87,7 +88,7 @@ def test_an_allocation_without_a_task_gets_a_new_fence(database_url: str) -> Non
     known, requested = (create_allocation(database_url, seeded, gpus=2) for _ in range(2))
     run_with(database_url, lambda context: provision(context, database_url, known))
     before = {each: claim_of(database_url, each)["fence"] for each in (known, requested)}
-    run_restore(database_url, lambda *_: None)
+    run_restore(database_url, lambda *_: None, NO_NATS)
     assert claim_of(database_url, requested)["fence"] > before[requested] + FENCES // 2
     assert claim_of(database_url, known)["fence"] == before[known]
     started = rows_of(
@@ -117,7 +118,7 @@ def test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval
         admin = Caller(http, key)
         node = new_node(admin, new_region(admin))["id"]
         assert [enrolled(admin, node), enrolled(admin, node)] == [1, 2]
-    run_restore(database_url, lambda *_: None)
+    run_restore(database_url, lambda *_: None, NO_NATS)
     with public_process(database_url, tmp_path_factory.mktemp("after")) as http:
         admin = Caller(http, key)
         after = enrolled(admin, node)

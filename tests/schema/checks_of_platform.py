@@ -32,7 +32,6 @@ _REJECTED = {**_EXPIRED, **_PERSON, "state": "rejected"}
 _APPROVED = {**_REJECTED, "state": "approved", "result": "{}"}
 
 CHECKS = {
-    "restore_head": Check("restores", ({"head_version": -1},), ({"head_version": 0},)),
     "api_key_access_role_fits": Check(
         "api_keys",
         (

@@ -19,6 +19,7 @@ from tests.schema import (
     checks_of_maintenance_tasks,
     checks_of_networks,
     checks_of_platform,
+    checks_of_restores,
 )
 from tests.schema.catalog import check_constraints
 from tests.schema.metal import checks_of_deploy_systems, checks_of_sites
@@ -27,6 +28,7 @@ from tests.support.rows import insert
 CHECKS = {
     **checks_of_allocations.CHECKS,
     **checks_of_platform.CHECKS,
+    **checks_of_restores.CHECKS,
     **checks_of_faults.CHECKS,
     **checks_of_hardware.CHECKS,
     **checks_of_maintenance_tasks.CHECKS,

@@ -31,6 +31,7 @@ FOREIGN_KEYS = {
     "deploy_runs_node_id_fkey": ("deploy_runs", "nodes"),
     "awaited_inventories_node_id_fkey": ("awaited_inventories", "nodes"),
     "awaited_inventories_epoch_fkey": ("awaited_inventories", "restores"),
+    "restore_replays_epoch_fkey": ("restore_replays", "restores"),
     "deploy_tasks_node_id_fkey": ("deploy_tasks", "nodes"),
     "deploy_task_has_permission": ("deploy_tasks", "deploy_systems"),
     "node_machines_node_id_fkey": ("node_machines", "nodes"),

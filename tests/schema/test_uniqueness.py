@@ -149,6 +149,7 @@ SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "outbox_pkey": ("outbox", ("id",)),
     "regions_pkey": ("regions", ("name",)),
     "awaited_inventories_pkey": ("awaited_inventories", ("node_id",)),
+    "restore_replays_pkey": ("restore_replays", ("epoch", "kind", "subject_id")),
     "restores_pkey": ("restores", ("epoch",)),
     "one_open_restore": ("restores", ("expr",)),
     "reservation_watermark_pkey": ("reservation_watermark", ("one",)),

@@ -120,6 +120,9 @@ FIRST: dict[str, Row] = {
         "waits_for": "units", "waits_since": NOW, "waits_until": LATER,
     },
     "awaited_inventories": {"node_id": NODE, "epoch": number(72)},
+    "restore_replays": {
+        "epoch": number(72), "kind": "release", "subject_id": ALLOCATION, "version": 8, "ended_at": NOW,
+    },
     "restores": {"epoch": number(72), "written_by": "1-00000001", "leader_id": "1-00000002", "head_version": 7},
     "wipe_key_sets": {"sha256": HASH, "envelope": "{}"},
     "wipe_chains": {"node_id": NODE, "number": 1, "sha256": HASH},
@@ -251,6 +254,7 @@ SECOND: dict[str, Row] = {
     "node_machines": {"node_id": OTHER},
     "maintenance_tasks": {"window_id": OTHER, "node_id": OTHER},
     "awaited_inventories": {"node_id": OTHER},
+    "restore_replays": {"subject_id": OTHER},
     "restores": {"epoch": OTHER},
     "wipe_certificates": {"allocation_id": OTHER, "node_id": OTHER, "number": 2, "previous_sha256": OTHER_HASH},
     "approvals": {"id": OTHER, "action": "api_key.revoke", "subject_id": OTHER},

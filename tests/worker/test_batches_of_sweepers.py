@@ -93,6 +93,17 @@ async def starts_due(desk: Desk) -> None:
     await wait_past(starts_at)
 
 
+async def ended_before_a_restore(desk: Desk) -> None:
+    create_many(desk.url, desk.seeded, MANY)
+    _change(
+        desk,
+        "with made as (insert into restores (written_by, leader_id, head_version, without_export, closed_at)"
+        " values ('1', '1', 1, 'none', clock_timestamp()) returning epoch)"
+        " insert into restore_replays (epoch, kind, subject_id, version, ended_at)"
+        " select epoch, 'release', a.id, 1, clock_timestamp() from made, allocations a",
+    )
+
+
 async def retries_ordered(desk: Desk) -> None:
     _change(
         desk,
@@ -162,6 +173,7 @@ async def outages_over(desk: Desk) -> None:
 
 
 CASES = (
+    Case("restore_replays", ended_before_a_restore, "select from restore_replays where done_at is null"),
     Case("ended_allocations", allocations_ended, "select from allocations where state = 'requested'"),
     Case("ending_notices", allocations_ending, "select from allocations where ending_told_at is null"),
     Case("overdue_allocations", allocations_overdue, "select from allocations where state = 'requested'"),

@@ -12,6 +12,7 @@ from orchestrator.operations.execution import Context
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
+from worker.restores.sweeping import sweep_replays
 from worker.settings import Settings
 from worker.sites.sweeping import measure_sites, sweep_bmc_tasks, sweep_reached_nodes
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -83,6 +84,12 @@ def _deadline_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             DrainSweeper(context, batch).run,
             "drains that are complete or overdue, and allocations that these release",
+        ),
+        Sweeper(
+            "restore_replays",
+            every,
+            partial(sweep_replays, context, batch),
+            "allocations and reservations that were ended in the lost interval of a restore",
         ),
         Sweeper("ended_allocations", every, partial(release_ended, context, batch), "allocations past their `ends_at`"),
         Sweeper("due_starts", every, starter.start_due, "confirmed reservations whose start time has come"),

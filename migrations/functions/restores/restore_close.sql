@@ -1,5 +1,5 @@
 -- Closes the restore with this epoch: processes serve from now on. Returns whether this call closed it. Raises BR001 if it is not
--- known here.
+-- known here, BR002 if the lost interval was neither exported nor given up by a recorded reason.
 create or replace function restore_close(p_epoch uuid) returns boolean
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
@@ -11,6 +11,9 @@ begin
     end if;
     if closing.closed_at is not null then
         return false;
+    end if;
+    if closing.exported_at is null and closing.without_export is null then
+        raise exception 'the lost interval of restore % is not exported', p_epoch using errcode = 'BR002';
     end if;
     update restores set closed_at = clock_timestamp() where epoch = p_epoch;
     insert into audit (principal_kind, principal_id, action, subject, detail)

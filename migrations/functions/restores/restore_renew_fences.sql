@@ -1,6 +1,6 @@
 -- Gives allocations without a task, as far as is known here, new fences, and starts their provisioning again: in the lost
 -- interval their nodes may have carried out a task under the old fence, and would refuse another. Sequences are raised before.
--- Returns how many allocations that are, each once. Raises BR001 if the restore with this epoch is not open.
+-- One whose release is replayed waits for it. Returns how many allocations that are, each once. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_renew_fences(p_epoch uuid) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
@@ -16,6 +16,7 @@ begin
     for waiting in
         select a.* from allocations a join claims c on c.id = a.claim_id
         where a.state = 'requested' and a.waits_for = 'worker' and a.waits_since <= raised and c.closed_at is null
+          and not exists (select from restore_replays w where w.kind = 'release' and w.subject_id = a.id and w.done_at is null)
         order by a.id for no key update of a, c
     loop
         update claims set fence = nextval('fences') where id = waiting.claim_id returning fence into fence_;

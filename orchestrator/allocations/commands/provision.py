@@ -21,6 +21,7 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
+    EndedBeforeRestore,
     SizeUnsupported,
     issue_task,
     mark_task_expired,
@@ -34,8 +35,9 @@ async def begin_provisioning(context: Context, allocation_id: UUID, notify: str)
     """Issue the task, or return what an earlier call issued; `notify` is the workflow to wake at its end.
 
     After a transient failure the task is issued again, under a new fence and within the first deadline. `Superseded`: the
-    allocation does not exist, changed state, or waits for units that another allocation may still occupy. `Concluded`: it failed,
-    since its tenant's network has no address left, or the node's agent makes no guests of the size that the SKU states.
+    allocation does not exist, changed state, waits for units that another allocation may still occupy, or was released in the
+    lost interval of a restore. `Concluded`: it failed, since its tenant's network has no address left, or the node's agent makes
+    no guests of the size that the SKU states.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -54,6 +56,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
             return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
         except SizeUnsupported as why:
             return await _fail(context, tx, subject, Code.GUEST_SIZE_UNSUPPORTED, str(why))
+        except EndedBeforeRestore:
+            return Superseded(subject.state)
         change = Change(
             AllocationState.PROVISIONING, subject.fence, waits_for=Wait.NODE, wait_seconds=begun.wait_seconds
         )
@@ -73,6 +77,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
             return await _fail(context, tx, subject, Code.NETWORK_FULL, str(full))
         except SizeUnsupported as why:
             return await _fail(context, tx, subject, Code.GUEST_SIZE_UNSUPPORTED, str(why))
+        except EndedBeforeRestore:
+            return Superseded(subject.state)
         assert subject.provision_until is not None, "provisioning began with a deadline"
         await wait_in_state(tx, subject, Wait.NODE, subject.provision_until)
         return begun
@@ -84,6 +90,7 @@ async def _issue(
 ) -> Begun:
     assert context.signer is not None, "only processes with a signing key begin tasks"
     instructions = await read_instructions(tx, subject.id)
+    instructions.require_not_ended()
     instructions.require_size_supported()
     faults = instructions.faults_for(context.fault_labels_allowed)
     network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None

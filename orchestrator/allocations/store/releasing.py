@@ -6,7 +6,9 @@ a newer fence than the allocation that occupies the units, whose tasks the node 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
@@ -24,12 +26,16 @@ _NEVER_STARTED = Actor(ActorKind.SYSTEM, "never_started")
 
 @dataclass(frozen=True, slots=True)
 class ReleaseOrder:
-    """The reason of a release, how long a worker has to start it, and the client's operation, if there is one."""
+    """The reason of a release, how long a worker has to start it, and the client's operation, if there is one.
+
+    `added`: further members of its event.
+    """
 
     reason: str
     wait_seconds: float
     operation_key: str | None = None
     request_id: str | None = None
+    added: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, actor: Actor) -> None:
@@ -48,7 +54,7 @@ async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, 
         AllocationState.RELEASING,
         fence,
         EventType.RELEASING_REQUESTED,
-        {"reason": order.reason, "actor_kind": actor.kind},
+        {"reason": order.reason, "actor_kind": actor.kind, **order.added},
         waits_for=Wait.WORKER,
         wait_seconds=order.wait_seconds,
         operation_key=order.operation_key,

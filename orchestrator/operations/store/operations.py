@@ -88,7 +88,8 @@ with stored as (
            caller = caller || cast(:audited as jsonb)
     where scope = :scope and key = :key returning scope, key, status, code
 )
-select tell_committed(scope, key, status, code, cast(:request_id as text)) from stored
+select tell_committed_v2(
+    scope, key, status, code, cast(:request_id as text), cast(:action as text), cast(:object as text)) from stored
 """
 _LET_GO = "delete from operations where scope = :scope and key = :key and status is null"
 
@@ -144,6 +145,15 @@ def replay(operation: Operation, stored: StoredResponse) -> Answer:
     return stored_answer(operation, stored.fingerprint, stored.status, stored.body, kept_seconds)
 
 
+def _told(tx: Transaction, operation: Operation, made: UUID | None) -> dict[str, str | None]:
+    """Action and object of the operation, as its audit row names them."""
+    audited = {**(operation.caller or {}), **(tx.audited or {})}
+    subject = audited.get("subject")
+    if subject is not None and made is not None and "/" not in subject:
+        subject = f"{subject}/{made}"
+    return {"action": audited.get("action"), "object": subject}
+
+
 async def conclude(
     tx: Transaction, operation: Operation, *, status: int, code: str, body: str, subject: UUID | None
 ) -> Answer:
@@ -163,7 +173,7 @@ async def conclude(
             "subject": subject,
             "audited": orjson.dumps(tx.audited or {}, default=str).decode(),
             "event": tx.operation_event if emits else None,
-            **({} if emits else {"request_id": operation.request_id}),
+            **({} if emits else {"request_id": operation.request_id, **_told(tx, operation, subject)}),
         },
     )
     return Answer(status, body, kept_seconds=operation.retention_seconds)

@@ -35,6 +35,10 @@ PROVISION_TYPES = {Shape.GPU_SLICE: TaskType.VM_PROVISION, Shape.BAREMETAL: Task
 RELEASE_TYPES = {Shape.GPU_SLICE: TaskType.VM_RELEASE, Shape.BAREMETAL: TaskType.DEPROVISION_USER}
 
 
+class EndedBeforeRestore(Exception):
+    """The allocation was released in the lost interval of a restore, and its release is yet to be done again."""
+
+
 class SizeUnsupported(Exception):
     """The SKU states the size of its guests, and the node's agent does not know sizes. The text is for operators."""
 
@@ -71,6 +75,8 @@ class Instructions:
     readiness: str
     readiness_port: int | None
     disk_bytes_min: int | None
+    ended_before_restore: bool
+    """Whether it was released in the lost interval of a restore, and its release is yet to be done again."""
 
     @property
     def guest_size(self) -> GuestSize | None:
@@ -82,6 +88,11 @@ class Instructions:
             vcpus=None if self.vcpus_per_gpu is None else gpus * self.vcpus_per_gpu,
             memory_bytes=None if self.memory_bytes_per_gpu is None else gpus * self.memory_bytes_per_gpu,
         )
+
+    def require_not_ended(self) -> None:
+        """Raise `EndedBeforeRestore` if the release of the lost interval is yet to be done again."""
+        if self.ended_before_restore:
+            raise EndedBeforeRestore
 
     def require_size_supported(self) -> None:
         """Raise `SizeUnsupported` if the SKU states a size, and the node's agent does not know sizes."""
@@ -112,7 +123,9 @@ select n.epoch as node_epoch, n.faults, a.labels,
        i.name as image, i.url as image_url, i.sha256 as image_sha256,
        :image_checks = any (n.agent_features) as checks_images, :networks = any (n.agent_features) as networked,
        :sizes = any (n.agent_features) as sizes_guests, n.agent_version, s.vcpus_per_gpu, s.memory_bytes_per_gpu,
-       i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min
+       i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min,
+       exists (select from restore_replays w where w.kind = 'release' and w.subject_id = a.id and w.done_at is null)
+           as ended_before_restore
 from allocations a join nodes n on n.id = a.node_id join claims c on c.id = a.claim_id join images i on i.name = a.image
 left join skus s on s.name = a.sku
 where a.id = :id

@@ -7,6 +7,9 @@ from tests.mutants.mutant import Mutant
 _GATE = "tests/restores/test_gate.py"
 _NODES = "tests/restores/test_nodes.py"
 _SEQUENCES = "tests/restores/test_sequences.py"
+_EXPORT = "tests/restores/test_export.py"
+_STORY = f"{_EXPORT}::test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore"
+_REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
 
 def _mutant(name: str, noun: str, path: str, old: str, new: str, test: str) -> Mutant:
@@ -189,5 +192,117 @@ MUTANTS: list[Mutant] = [
         "epoch + 1 + 1048576 * (",
         "epoch + 1 + 0 * (",
         f"{_SEQUENCES}::test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval",
+    ),
+    _mutant(
+        "run goes on without an export",
+        "database",
+        "berth/cli/deployment/restore/running.py",
+        "    if not found.is_exported:\n",
+        "    if False:\n",
+        _STORY,
+    ),
+    _mutant(
+        "it is closed without an export",
+        "database",
+        "migrations/functions/restores/restore_close.sql",
+        "if closing.exported_at is null and closing.without_export is null then",
+        "if false then",
+        _REASON,
+    ),
+    _mutant(
+        "the stream is rebuilt before the export",
+        "relay",
+        "outbox_relay/rebuilding.py",
+        "        await _require_export(reader, link)\n",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "an export of a rebuilt stream replaces the export",
+        "database",
+        "migrations/functions/restores/restore_note_export.sql",
+        "<> noted.head_version",
+        "< noted.head_version",
+        _STORY,
+    ),
+    _mutant(
+        "what the outbox publishes again is called lost",
+        "database",
+        "berth/cli/deployment/restore/lost_rows.py",
+        "select event_id from outbox where event_id = any (%(ids)s::uuid[])\nunion ",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "a release is replayed of what does not exist",
+        "database",
+        "migrations/functions/restores/restore_note_ends.sql",
+        "when 'release' then exists",
+        "when 'release' then true or exists",
+        _STORY,
+    ),
+    _mutant(
+        "revocations are undone",
+        "database",
+        "berth/cli/deployment/restore/running.py",
+        "        _revoke(connection, restore.epoch, show)\n",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "certificates stay valid",
+        "nodes",
+        "migrations/functions/restores/restore_revoke.sql",
+        "where c.node_id = left_.subject_id and c.revoked_at is null",
+        "where false",
+        _STORY,
+    ),
+    _mutant(
+        "what was released is provisioned before its release",
+        "tasks",
+        "orchestrator/tasks/store/tasks.py",
+        "        if self.ended_before_restore:\n",
+        "        if False:\n",
+        _STORY,
+    ),
+    _mutant(
+        "what was released starts anew under a new fence",
+        "allocations",
+        "migrations/functions/restores/restore_renew_fences.sql",
+        "w.kind = 'release' and w.subject_id = a.id",
+        "false",
+        _STORY,
+    ),
+    _mutant(
+        "a release is not replayed",
+        "allocations",
+        "orchestrator/allocations/commands/replays.py",
+        "        await order_release(tx, subject, order, POLICY)\n",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "the time since a lost release is billed",
+        "allocations",
+        "orchestrator/allocations/commands/replays.py",
+        ", added=_outage_since(subject, replay)",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "a cancel is not replayed",
+        "reservations",
+        "orchestrator/reservations/commands/replays.py",
+        "        await end_reservation(tx, subject, end, POLICY)\n",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "a write without another event does not say what it was",
+        "operations",
+        "orchestrator/operations/store/operations.py",
+        '"action": audited.get("action")',
+        '"action": None',
+        _STORY,
     ),
 ]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
+from berth.cli.endings import UNREACHABLE, Refused
 from berth.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -40,8 +44,42 @@ def begin(session: Session) -> None:
     )
 
 
+@command(app, "export")
+def export(
+    session: Session,
+    directory: Annotated[Path, typer.Option("--to", help="where the files go; made if it is missing")] = Path(
+        "lost-interval"
+    ),
+) -> None:
+    """Export what the restored database has lost, from NATS, with what to do about it. Before the stream is rebuilt."""
+    # As above, and nats-py.
+    from berth.cli.deployment.restore.exporting import export_lost
+
+    nats_url = session.nats_url()
+    if nats_url is None:
+        raise Refused(
+            f"no NATS is known (looked in {session.state_dir}): set BERTH_NATS_URL or name a stack's --state-dir",
+            code="no_nats",
+            exit_code=UNREACHABLE,
+        )
+    manifest = asyncio.run(export_lost(session.database_url(), nats_url, directory))
+    if session.json:
+        session.console.print_json(data=manifest)
+        return
+    for line in report_lines(manifest, directory):
+        session.console.print(line, markup=False, soft_wrap=True)
+
+
 @command(app, "run")
-def run(session: Session) -> None:
+def run(
+    session: Session,
+    without_export: Annotated[
+        str | None,
+        typer.Option(
+            "--without-export", metavar="REASON", help="go on although NATS is lost too; the reason is recorded"
+        ),
+    ] = None,
+) -> None:
     """Finish the restore that is open, or begin one. It prints each step; after any interruption, repeat it."""
     # As above.
     from berth.cli.deployment.restore.running import run_restore
@@ -53,7 +91,7 @@ def run(session: Session) -> None:
         if not session.json:
             session.console.print(f"{step:<8} {said}", markup=False, soft_wrap=True)
 
-    restore = run_restore(session.database_url(), show)
+    restore = run_restore(session.database_url(), show, without_export)
     if session.json:
         session.console.print_json(data={**as_data(restore), "steps": steps})
 
@@ -65,11 +103,18 @@ def show(session: Session) -> None:
     import psycopg
 
     from berth.cli.deployment.restore import gate
+    from berth.cli.deployment.restore.lost_rows import Replays, read_replays
 
     with psycopg.connect(session.database_url(), autocommit=True) as connection:
         restore = gate.read_restore(connection)
+        replays = Replays(0, 0) if restore is None else read_replays(connection, restore.epoch)
     if session.json:
-        session.console.print_json(data=None if restore is None else as_data(restore))
+        shown = (
+            None
+            if restore is None
+            else {**as_data(restore), "replays_left": replays.left, "replays_done": replays.done}
+        )
+        session.console.print_json(data=shown)
         return
     if restore is None:
         session.console.print("this database was never restored")
@@ -78,6 +123,17 @@ def show(session: Session) -> None:
     session.console.print(
         f"restore {restore.epoch}, begun at {restore.begun_at.isoformat()}, is {state}; the restored log ended at version"
         f" {restore.head_version}",
+        markup=False,
+        soft_wrap=True,
+    )
+    if restore.without_export is not None:
+        exported = f"not exported: {restore.without_export}"
+    elif restore.exported_at is None:
+        exported = "not exported yet"
+    else:
+        exported = f"exported at {restore.exported_at.isoformat()}: {restore.export_events} events"
+    session.console.print(
+        f"the lost interval is {exported}; of its ends and revocations {replays.done} are replayed and {replays.left} are left",
         markup=False,
         soft_wrap=True,
     )
@@ -113,3 +169,19 @@ def as_data(restore: Restore) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
+
+
+def report_lines(manifest: Mapping[str, Any], directory: Path) -> Iterator[str]:
+    """The report for people: what is lost by tenant, and the next step of each kind."""
+    yield (
+        f"{manifest['events']} events of the lost interval are in {directory / 'events.ndjson'} (SHA-256 {manifest['sha256']});"
+        f" {manifest['kept']} of them are in the restored database"
+    )
+    if manifest["missing"]:
+        yield f"{manifest['missing']} versions of it are not in NATS any more: nothing is known of them"
+    for tenant, found in sorted(manifest["tenants"].items()):
+        for kind, count in sorted(found["lost"].items()):
+            yield f"{tenant}  {kind}: {count}"
+    for kind, step in sorted(manifest["next_steps"].items()):
+        yield f"{kind}: {step}"
+    yield f"{directory / 'report.ndjson'} has one line for each; go on with `berth events rebuild --accept-timeline`"

@@ -13,11 +13,12 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import class_row
 
-from berth.cli.endings import Refused
+from berth.cli.endings import USAGE, Refused
 
 SESSIONS_SECONDS_MAX = 10.0
 _RESTORES = """
-select epoch, begun_at, written_by, leader_id, head_version, last_event_at, raised_at, closed_at
+select epoch, begun_at, written_by, leader_id, head_version, last_event_at, raised_at, closed_at, exported_at,
+       export_events, without_export
 from restores where %(epoch)s::uuid is null or epoch = %(epoch)s order by begun_at desc limit 1
 """
 _LEFT = """
@@ -34,7 +35,10 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Restore:
-    """A restore, open or closed. `head_version` and `last_event_at`: where the restored log ended."""
+    """A restore, open or closed. `head_version` and `last_event_at`: where the restored log ended.
+
+    `without_export`: why it goes on without an export of what was lost.
+    """
 
     epoch: UUID
     begun_at: datetime
@@ -44,6 +48,14 @@ class Restore:
     last_event_at: datetime | None
     raised_at: datetime | None
     closed_at: datetime | None
+    exported_at: datetime | None
+    export_events: int | None
+    without_export: str | None
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether the lost interval was exported, or given up for a recorded reason."""
+        return self.exported_at is not None or self.without_export is not None
 
 
 def read_restore(connection: Connection, epoch: UUID | None = None) -> Restore | None:
@@ -96,6 +108,15 @@ def _left(connection: Connection, sessions: list[object]) -> list[str]:
     assert row is not None, "an aggregate returns one row"
     assert isinstance(row[0], list)
     return row[0]
+
+
+def waive_export(connection: Connection, epoch: UUID, reason: str) -> bool:
+    """Note why the restore goes on without an export; return whether this call did. Raises `Refused` for an empty reason."""
+    if not reason.strip():
+        raise Refused("--without-export needs a reason, which is recorded", code="usage", exit_code=USAGE)
+    row = connection.execute("select restore_waive_export(%s, %s)", (epoch, reason)).fetchone()
+    assert row is not None, "the function returns one row"
+    return bool(row[0])
 
 
 def close(connection: Connection, epoch: UUID) -> bool:

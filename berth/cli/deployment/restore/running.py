@@ -9,6 +9,7 @@ import psycopg
 
 from berth.cli.deployment.restore import gate
 from berth.cli.deployment.restore.gate import Restore
+from berth.cli.deployment.restore.lost_rows import read_replays
 from berth.cli.endings import Refused
 from orchestrator.verification import Bounds, run_checks
 
@@ -18,16 +19,45 @@ NOT_OVERDUE_SECONDS = 10.0 * 365 * 86_400
 """Everything that waits became overdue while nothing ran; that is no violation before anything is served."""
 
 
-def run_restore(database_url: str, show: Show) -> Restore:
-    """Do what is left of the open restore, or of a new one, and close it; return it. Raises `Refused` and psycopg.Error."""
+def run_restore(database_url: str, show: Show, without_export: str | None = None) -> Restore:
+    """Do what is left of the open restore, or of a new one, and close it; return it. Raises `Refused` and psycopg.Error.
+
+    `without_export`: why it goes on although the lost interval was not exported.
+    """
     with psycopg.connect(database_url, autocommit=True, application_name="berth restore") as connection:
         restore, is_new = gate.begin(connection)
         show("gate", f"{'opened' if is_new else 'open'}; no process serves until restore {restore.epoch} is closed")
+        _require_export(connection, restore, without_export, show)
         _raise_sequences(connection, restore.epoch, show)
+        _revoke(connection, restore.epoch, show)
         _renew_fences(connection, restore.epoch, show)
         _close_nodes(connection, restore.epoch, show)
         _verify(database_url, show)
         return _close(connection, restore.epoch, show)
+
+
+def _require_export(connection: gate.Connection, restore: Restore, without: str | None, show: Show) -> None:
+    if without is not None:
+        gate.waive_export(connection, restore.epoch, without)
+    found = gate.read_restore(connection, restore.epoch)
+    assert found is not None, "no restore is deleted"
+    if not found.is_exported:
+        raise Refused(
+            "the lost interval is not exported, and NATS is its only witness: run `berth restore export` first, or, if NATS is"
+            " lost too, give --without-export REASON",
+            code="not_exported",
+        )
+    if found.without_export is not None:
+        show("export", f"goes on without one: {found.without_export}")
+        return
+    replays = read_replays(connection, restore.epoch)
+    show("export", f"has {found.export_events} events; {replays.left + replays.done} ends and revocations are replayed")
+
+
+def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    row = connection.execute("select restore_revoke(%s)", (epoch,)).fetchone()
+    assert row is not None, "the function returns one row"
+    show("revoke", f"{row[0]} API keys and nodes that were revoked in the lost interval are revoked again")
 
 
 def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> None:

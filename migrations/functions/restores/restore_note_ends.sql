@@ -1,0 +1,31 @@
+-- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at), whose object exists here and has
+-- not ended: they are replayed. Returns kind and id of those. The first event that ended an object counts; a repetition changes
+-- nothing. Raises BR001 if the restore with this epoch is not open.
+create or replace function restore_note_ends(p_epoch uuid, p_ends jsonb) returns table (kind text, subject_id uuid)
+language plpgsql security definer set search_path = public, pg_temp as $$
+#variable_conflict use_column
+begin
+    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
+    if not found then
+        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
+    end if;
+    return query
+    with named as (
+        select distinct on (e.kind, e.subject_id) e.kind, e.subject_id, e.version, e.ended_at
+        from jsonb_to_recordset(p_ends) as e (kind text, subject_id uuid, version bigint, ended_at timestamptz)
+        order by e.kind, e.subject_id, e.version
+    ), here as (
+        select n.* from named n where case n.kind
+            when 'release' then exists (select from allocations a where a.id = n.subject_id
+                                        and a.state in ('requested', 'provisioning', 'active', 'release_failed'))
+            when 'cancel' then exists (select from reservations r where r.id = n.subject_id and r.state in ('hold', 'confirmed'))
+            when 'api_key' then exists (select from api_keys k where k.id = n.subject_id and k.revoked_at is null)
+            when 'certificates' then exists (select from node_certificates c where c.node_id = n.subject_id and c.revoked_at is null)
+            else false end
+    ), noted as (
+        insert into restore_replays as w (epoch, kind, subject_id, version, ended_at)
+        select p_epoch, h.kind, h.subject_id, h.version, h.ended_at from here h order by h.kind, h.subject_id
+        on conflict (epoch, kind, subject_id) do nothing
+    )
+    select h.kind, h.subject_id from here h order by h.kind, h.subject_id;
+end $$;

@@ -1,0 +1,38 @@
+-- Revokes again what was revoked in the lost interval of the restore with this epoch: API keys, with the webhooks that end with them,
+-- and all certificates that the restored database has of a node. Returns how many keys and nodes that are, each once. Raises BR001 if
+-- the restore is not open.
+create or replace function restore_revoke(p_epoch uuid) returns integer
+language plpgsql security definer set search_path = public, pg_temp as $$
+declare
+    left_   record;
+    revoked integer := 0;
+    why     constant text := 'revoked in the lost interval of a restore';
+begin
+    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
+    if not found then
+        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
+    end if;
+    for left_ in
+        select w.kind, w.subject_id from restore_replays w
+        where w.epoch = p_epoch and w.done_at is null and w.kind in ('api_key', 'certificates') order by w.kind, w.subject_id for update
+    loop
+        if left_.kind = 'api_key' then
+            perform revoke_key(left_.subject_id);
+        else
+            perform from nodes n where n.id = left_.subject_id for no key update;
+            update certificate_requests q set refusal = why
+            where q.node_id = left_.subject_id and q.serial is null and q.refusal is null;
+            update node_certificates c set revoked_at = clock_timestamp(), revoked_reason = why
+            where c.node_id = left_.subject_id and c.revoked_at is null;
+            update nodes n set online = false, row_version = n.row_version + 1 where n.id = left_.subject_id and n.online;
+        end if;
+        update restore_replays w set done_at = clock_timestamp(), outcome = 'done'
+        where w.epoch = p_epoch and w.kind = left_.kind and w.subject_id = left_.subject_id;
+        insert into audit (principal_kind, principal_id, action, subject, detail)
+        values ('system', 'berth restore', case left_.kind when 'api_key' then 'api_key.revoke' else 'node.revoke_certificates' end,
+                case left_.kind when 'api_key' then 'api-keys/' else 'nodes/' end || left_.subject_id,
+                jsonb_build_object('reason', why, 'epoch', p_epoch));
+        revoked := revoked + 1;
+    end loop;
+    return revoked;
+end $$;

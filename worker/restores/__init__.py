@@ -1,0 +1,1 @@
+"""What is left to do after a restore of the database to an earlier moment."""
