@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from orchestrator.http.audited.actions import ACTIONS
 from orchestrator.verification.p2_together import LOG_SPREAD_SECONDS, UNTOLD_OPERATION
 from tests.api.calling import Caller, Place, enrol, fresh, new_node, new_region, one_gpu, ssh_key
 from tests.api.reservations.reserving import HOLDER, act, bring_to, hold, make_overdue, seat
@@ -116,7 +117,14 @@ def test_every_write_has_its_place(api: PublicApi, tenant: Caller) -> None:
     assert len(stored) > 20
     assert untold(api) == []
     said = [event for key in stored for event in told(api, str(key)) if event[0] == COMMITTED]
-    assert {name for _, _, payload in said for name in payload} == {"code", "status", "judged_at"}
+    assert {name for _, _, payload in said for name in payload} == {"code", "status", "judged_at", "action", "object"}
+    # A restore that has lost an operation finds here what it was.
+    objects = {(payload["action"], payload["object"]) for _, _, payload in said}
+    assert {
+        ("image.put", f"images/{image}"), ("tenant.set_quota", f"tenants/{other}"), ("api_key.create", f"api-keys/{key['id']}"),
+        ("api_key.revoke", f"api-keys/{key['id']}"), ("ssh_key.create", f"ssh-keys/{mine}"),
+    } <= objects  # fmt: skip
+    assert {action for action, _ in objects} <= set(ACTIONS.values())
     assert {whose for _, whose, _ in said} == {None, tenant.tenant_id}, "what an operator did is no tenant's"
 
 
