@@ -120,6 +120,7 @@ begin
             ('log_extend',                  'x',     '',      '',      '',      '',      '',      'x',     '',      ''),
             ('log_truncate',                '',      '',      '',      'x',     '',      '',      '',      '',      ''),
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('log_skip_versions',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
             ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),

@@ -217,7 +217,7 @@ class Session:
         status = await self._reader.status()
         self._publisher.note_status(status)
         self._metrics.note_head(status.head)
-        first_version_to_publish(found.state.last_seq, status.head, status.lowest_kept)
+        first_version_to_publish(found.state.last_seq, status.head, status.lowest_publishable)
         return found.state.last_seq
 
     async def _publish_after(self, last_version: int, until: int | None) -> int:
@@ -328,5 +328,5 @@ class Session:
                 return last_version
             before = last_version
             status = await self._reader.status()
-            first_version_to_publish(last_version, status.head, status.lowest_kept)
+            first_version_to_publish(last_version, status.head, status.lowest_publishable)
             due = status.head

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 SELECT_STATUS = """
     select h.version, h.leader_id, postgres_leader_id(), (select version from log order by version limit 1),
-           s.first_version, current_setting('synchronous_standby_names') <> ''
+           s.first_version, current_setting('synchronous_standby_names') <> '', s.skipped_to
     from log_head h cross join log_stream s"""
 
 CURSOR = "berth-relay"
@@ -40,13 +40,18 @@ ORDER_STREAM = """
     select 'system', 'berth events rebuild', 'events.rebuild', 'log', jsonb_build_object('first_version', %(first)s::bigint)
     from ordered returning id"""
 ACCEPT_TIMELINE = """
-    with accepted as (select * from log_accept_timeline(%(diverged)s, %(lost_through)s)), audited as (
+    with accepted as (select * from log_skip_versions(%(diverged)s, %(lost_through)s, %(spare)s)), audited as (
         insert into audit (principal_kind, principal_id, action, subject, detail)
         select 'system', 'berth events rebuild', 'events.accept_timeline', 'log', jsonb_build_object(
-            'diverged', %(diverged)s::bigint, 'lost_through', %(lost_through)s::bigint, 'moved', moved, 'lost', lost)
+            'diverged', %(diverged)s::bigint, 'lost_through', %(lost_through)s::bigint, 'moved', moved, 'skipped', skipped)
         from accepted returning 1)
-    select moved, lost from accepted cross join audited"""
+    select moved, skipped from accepted cross join audited"""
 
+# The next event of the log is the one that replaces it. `log.version_lost`: accepted by an earlier version of Berth.
+IS_SKIPPED = """
+    select event_type = 'log.version_lost' and version = %(version)s
+           or event_type = 'log.versions_skipped' and (payload ->> 'first')::bigint <= %(version)s
+    from log where version >= %(version)s order by version limit 1"""
 AWAITS_EXPORT = "select 1 from restores where closed_at is null and exported_at is null and without_export is null"
 RESUME_TIMELINE = "select log_resume_timeline(%(version)s, %(event_id)s)"
 # One at a time: PostgreSQL keeps the session of a barrier that waits for a standby, also when its relay is gone.
@@ -57,7 +62,8 @@ BARRIER = """
 
 class LogStatus(NamedTuple):
     """The state of the log: newest version, ids of its writer and of this Postgres, oldest version kept (None: none),
-    the first version that an operator ordered for a stream that is made again, and whether commits wait for a standby.
+    the first version that an operator ordered for a stream that is made again, whether commits wait for a standby, and the newest
+    version that replaces skipped ones (0: none), before which no stream can begin.
     """
 
     head: int
@@ -66,11 +72,17 @@ class LogStatus(NamedTuple):
     lowest_kept: int | None
     ordered_begin: int
     waits_for_standbys: bool
+    skipped_to: int = 0
+
+    @property
+    def lowest_publishable(self) -> int | None:
+        """The lowest version kept that a stream can hold; None if none is kept."""
+        return None if self.lowest_kept is None else max(self.lowest_kept, self.skipped_to)
 
     @property
     def oldest_publishable(self) -> int:
         """The first version that a stream may begin with."""
-        return self.lowest_kept or self.head + 1
+        return self.lowest_publishable or self.head + 1
 
     @property
     def stream_begin(self) -> int:
@@ -134,17 +146,19 @@ class LogReader:
             raise PublishingStopped("no_head", "the log has no head row; the database is damaged")
         return status
 
-    async def is_lost(self, version: int) -> bool:
-        """Whether the log has `log.version_lost` there: an operator has accepted this Postgres since."""
-        row = await self._row(
-            "select event_type = 'log.version_lost' from log where version = %(version)s", {"version": version}
-        )
+    async def is_skipped(self, version: int) -> bool:
+        """Whether the log has skipped this version: an operator has accepted this Postgres since."""
+        row = await self._row(IS_SKIPPED, {"version": version})
         return row is not None and bool(row[0])
 
     async def event_id_at(self, version: int) -> str | None:
         """The id of the event at `version`; None if the log has none there."""
         row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
         return None if row is None else str(row[0])
+
+    async def is_restored(self) -> bool:
+        """Whether a restore is open: readers may have got versions of the lost interval that NATS never had."""
+        return await self._row("select 1 from restores where closed_at is null", {}) is not None
 
     async def awaits_export(self) -> bool:
         """Whether a restore is open whose lost interval is neither exported nor given up: only the stream has it."""
@@ -198,9 +212,9 @@ class LogReader:
         assert row is not None, "the function answers one row"
         return None if row[0] is None else str(row[0])
 
-    async def accept_timeline(self, diverged: int, lost_through: int) -> tuple[int, int]:
-        """Make this Postgres the log's writer, with no version given twice; answers events moved and places lost."""
-        row = await self._row(ACCEPT_TIMELINE, {"diverged": diverged, "lost_through": lost_through})
+    async def accept_timeline(self, diverged: int, lost_through: int, spare: int) -> tuple[int, int]:
+        """Make this Postgres the log's writer, with no version given twice; return events moved and versions skipped."""
+        row = await self._row(ACCEPT_TIMELINE, {"diverged": diverged, "lost_through": lost_through, "spare": spare})
         assert row is not None, "the function answers one row"
         return int(row[0]), int(row[1])
 

@@ -19,7 +19,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from berth.client.feed.events import Event, event_of_cloud
+from berth.client.feed.events import VERSIONS_SKIPPED, Event, event_of_cloud
 from berth.client.log_errors import LogTruncated
 
 log = logging.getLogger("berth.client.nats_source")
@@ -68,7 +68,11 @@ class NatsSource:
     async def _subscribe(self, after: int) -> JetStreamContext.PullSubscription:
         stream = self._connection.jetstream()
         state = (await stream.stream_info(self._stream)).state
-        if state.first_seq > after + 1 and state.last_seq > after:
+        if (
+            state.first_seq > after + 1
+            and state.last_seq > after
+            and not await self._skips(stream, state.first_seq, after)
+        ):
             raise LogTruncated(
                 f"the stream begins at version {state.first_seq}, not after {after}; the feed may still have the events",
                 code="log_truncated",
@@ -83,6 +87,12 @@ class NatsSource:
         )
         subject = f"{SUBJECTS}.>" if self._tenant_id is None else f"{SUBJECTS}.{self._tenant_id}.>"
         return await stream.pull_subscribe(subject, stream=self._stream, config=config)
+
+    async def _skips(self, stream: JetStreamContext, first: int, after: int) -> bool:
+        """Whether the stream's first event replaces the versions between `after` and itself, which a restore has lost."""
+        message = await stream.get_msg(self._stream, first)
+        event = event_of_cloud(message.data or b"", first, chained_by_tenant=False)
+        return event.event_type == VERSIONS_SKIPPED and event.prev_version is not None and event.prev_version <= after
 
     async def _fetch(self, subscription: JetStreamContext.PullSubscription) -> list[Event]:
         """What comes within the time for it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from orchestrator.log.event_types import ID, OBJECT, TEXT, TIME, WHOLE
-from orchestrator.log.events import EventType
+from orchestrator.log.events import OF_THE_LOG, EventType
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
 _VERSION: Final = {
@@ -19,7 +19,7 @@ _ATTRIBUTES: Final[dict[str, Any]] = {
     "correlationid": ID, "traceparent": TEXT, "tenantid": ID, "operationkey": TEXT, "requestid": TEXT, "leaderid": TEXT,
 }  # fmt: skip
 _OPTIONAL: Final = frozenset({"tenantid", "operationkey", "requestid"})
-_TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), "log.version_lost"})}
+_TYPES: Final[dict[str, Any]] = {"enum": sorted({*(event.value for event in EventType), *OF_THE_LOG})}
 EVENT_MEMBERS: Final[dict[str, Any]] = {
     "version": WHOLE, "prev_version": WHOLE, "timestamp": TIME, "leader_id": TEXT, "event_id": ID,
     "event_type": _TYPES, "subject": TEXT, "correlation_id": ID, "tenant_id": ID, "operation_key": TEXT,

@@ -397,4 +397,4 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {"code": TEXT, "reason": nullable(TEXT), "status": WHOLE, "judged_at": TIME},
     ),
 }  # fmt: skip
-"""Every type except `log.version_lost`, which replaces a lost version and is written by no command."""
+"""Every type but those of the log itself (`OF_THE_LOG`), which are written by no command."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
+
+VERSIONS_SKIPPED: Final = "log.versions_skipped"
+"""At version `last` it replaces the versions from `first` to it, which a restore has lost; `prev_version` is `first` - 1."""
+OF_THE_LOG: Final = frozenset({VERSIONS_SKIPPED, "log.version_lost"})
+"""Types that replace lost versions, and are written by no command."""
 
 
 class EventType(StrEnum):

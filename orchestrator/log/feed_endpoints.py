@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from orchestrator.http.authentication import admit, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
-from orchestrator.log.events import EventType
+from orchestrator.log.events import OF_THE_LOG, EventType
 from orchestrator.log.feed.frames import Audience
 from orchestrator.log.feed.streams import EventStream
 from orchestrator.log.feed.subscribers import Subscriber
@@ -29,7 +29,7 @@ router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 NAMES_MAX: Final = 50
 NAME_LENGTH_MAX: Final = 200
 TOKEN_LENGTH_MAX: Final = 16_384
-KNOWN_TYPES: Final = frozenset({*EventType, TRANSACTION, "log.version_lost"})
+KNOWN_TYPES: Final = frozenset({*EventType, TRANSACTION, *OF_THE_LOG})
 _STREAM: Final = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 After = Annotated[

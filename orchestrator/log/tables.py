@@ -116,6 +116,7 @@ log_stream = Table(
     Column("one", Boolean, CheckConstraint("one"), primary_key=True, server_default=text("true")),
     Column("first_version", BigInteger, CheckConstraint("first_version > 0"), nullable=False),
     Column("ordered_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("skipped_to", BigInteger, nullable=False, server_default=text("0")),
 )
 
 log_truncation = Table(

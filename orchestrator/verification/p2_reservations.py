@@ -49,8 +49,8 @@ where o.key is null
 """
 _EVENTS = SQL("""
 with kept as (
-    select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
-    from log order by version limit 1
+    select case when f.version > 1 then l.occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
+    from log l cross join log_first f order by l.version limit 1
 ), emitted as (
     select event_id, event_type, subject from log where event_type like 'reservation.%%'
     union all

@@ -33,8 +33,8 @@ with kinds (to_state, event_type) as (values
 ), emitted (emitted_as, event_type) as (
     select event_type, event_type from kinds union all values ('provisioning.waiting', 'provisioning.requested')
 ), kept as (
-    select case when version > 1 then occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
-    from log order by version limit 1
+    select case when f.version > 1 then l.occurred_at + make_interval(secs => %(spread_seconds)s) else '-infinity' end as since
+    from log l cross join log_first f order by l.version limit 1
 ), sides as (
     select 'allocations/' || l.allocation_id as subject, k.event_type, l.at, 1 as steps, 0 as events
     from allocation_timeline l join kinds k using (to_state)

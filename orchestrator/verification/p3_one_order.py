@@ -5,8 +5,10 @@ from __future__ import annotations
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
 GAPS = """
-with ordered as (select version, lag(version) over (order by version) as before from log)
+with ordered as (select version, event_type, payload, lag(version) over (order by version) as before from log)
 select before, version from ordered where before is not null and version <> before + 1
+  and not (event_type = 'log.versions_skipped' and (payload ->> 'first')::bigint = before + 1
+           and (payload ->> 'last')::bigint = version)
 """
 HEAD = """
 select h.version, newest.version from log_head h, (select coalesce(max(version), 0) as version from log) newest
@@ -15,19 +17,22 @@ where newest.version <> h.version
 BEGINNING = """
 select f.version, coalesce((select version from log order by version limit 1), h.version + 1) from log_first f, log_head h
 where f.version <> coalesce((select version from log order by version limit 1), h.version + 1)
+  and not exists (select from (select * from log order by version limit 1) l
+                  where l.event_type = 'log.versions_skipped' and f.version between (l.payload ->> 'first')::bigint and l.version)
 """
 TAKEN_AWAY = """
 select c.kind, c.name, c.needs_from, f.version from log_cursors c, log_first f where c.needs_from < f.version
 """
 CHAIN = """
 with chained as (
-    select version, prev_version, tenant_id, lag(version) over (partition by tenant_id order by version) as before
+    select version, prev_version, tenant_id, lag(version) over (partition by tenant_id order by version) as before,
+           case event_type when 'log.versions_skipped' then (payload ->> 'first')::bigint - 1 else 0 end as without_tenant
     from log
 ), kept as (
     select version as oldest from log order by version limit 1
 )
 select version, prev_version, coalesce(before, 0) from chained, kept
-where case when tenant_id is null then prev_version <> 0
+where case when tenant_id is null then prev_version <> without_tenant
            when before is not null then prev_version <> before
            -- The first one kept of a tenant may follow one that retention has taken away.
            else prev_version <> 0 and (prev_version >= oldest or oldest = 1) end
@@ -64,7 +69,8 @@ where occurred_at < clock_timestamp() - make_interval(secs => %(seconds)s) havin
 
 
 def check_one_order(connection: Connection, bounds: Bounds) -> Verdict:
-    """The log is gapless from its recorded beginning to its head, and keeps everything that a reader still needs.
+    """The log is gapless from its recorded beginning to its head, but for what `log.versions_skipped` names, and keeps everything
+    that a reader still needs.
 
     Its chain per tenant is right, no event is there twice or waits too long.
     """

@@ -21,7 +21,8 @@ end $do$;
 """
 OF_ACTIVE = "subject = 'allocations/' || {active}"
 HELD = "where name = 'held'"
-TRUNCATED = "delete from log where version <= 3; "
+TRUNCATED = "delete from log where version <= 3; update log_first set version = 4; "
+SKIPPED = "select log_skip_versions(version + 1, version, 100) from log_head; "
 
 
 def _moved_to_outbox(event_type: str, payload: str) -> str:
@@ -96,6 +97,18 @@ BRANCHES = [
         "a chain that begins with a version that is kept", "P3", "previous version",
         FREE + TRUNCATED + "update log set prev_version = 5 where version ="
         " (select min(version) from log where tenant_id is not null)",
+    ),
+    planted(
+        "skipped versions that are not all named", "P3", "jumps from version",
+        SKIPPED + """update log set payload = payload || '{"first": 1000000}' where event_type = 'log.versions_skipped'""",
+    ),
+    planted(
+        "skipped versions beyond their event", "P3", "jumps from version",
+        SKIPPED + """update log set payload = payload || '{"last": 1}' where event_type = 'log.versions_skipped'""",
+    ),
+    planted(
+        "a predecessor of skipped versions", "P3", "previous version",
+        SKIPPED + "update log set prev_version = 0 where event_type = 'log.versions_skipped'",
     ),
     planted(
         "a chain that begins before a whole log", "P3", "previous version",
@@ -200,6 +213,12 @@ class Kept(NamedTuple):
 
 
 KEPT = [
+    Kept("skipped versions", SKIPPED),
+    Kept(
+        "skipped versions that a truncated log begins with",
+        FREE + SKIPPED + "delete from log where event_type <> 'log.versions_skipped'; delete from log_tenants;"
+        " update log_first set version = (select version - 1 from log)",
+    ),
     Kept(
         "an activation that says that nothing was turned over",
         f"update log set payload = payload || '{{\"turned_over\": false}}' where event_type = 'provisioning.active'"

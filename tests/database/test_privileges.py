@@ -26,6 +26,7 @@ RUN_AS_OWNER = {
     "expire_holds",
     "lock_overdue_holds",
     "log_accept_timeline",
+    "log_skip_versions",
     "log_extend",
     "log_resume_timeline",
     "log_truncate",

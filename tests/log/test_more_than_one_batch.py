@@ -1,4 +1,4 @@
-"""More events at once than one read of the log returns: an attached stream and a webhook receive every one of them."""
+"""More events at once than one read of the log returns, and fewer than there are versions: a stream receives each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.log.commands import SEQUENCED_MAX as BATCH_MAX
 from orchestrator.log.queries import EVENTS_MAX
 from tests.api.calling import Caller, new_tenant
 from tests.log.listening import Listener
-from tests.log.streaming import leave
+from tests.log.streaming import events_of, leave, subscribed
 from tests.support.log_versions import version
 from tests.support.streams import Open, socket, stream
 
@@ -51,3 +51,22 @@ def test_the_version_includes_more_events_than_one_statement_sequences(listener:
     before = version(listener.admin)["version"]
     leave(listener.database, None, EVENTS)
     assert version(listener.admin)["version"] == before + EVENTS
+
+
+def test_versions_that_a_restore_has_skipped_are_one_event_of_the_chain(listener: Listener) -> None:
+    leave(listener.database, None)
+    before = version(listener.admin)["version"]
+    with subscribed(listener.admin, after=before) as stream:
+        listener.database.execute("select log_skip_versions(%s, %s, 5)", (before + 1, before))
+        leave(listener.database, None)
+        live = events_of(stream, 2)
+    last = before + 5
+    # Of a reader that had got versions of the lost interval, and of one that had not.
+    for after in (before, before + 3):
+        with subscribed(listener.admin, after=after) as stream:
+            told = events_of(stream, 2)
+        for one in (live, told):
+            assert [(t.event, t.version, t.data["prev_version"]) for t in one] == [
+                ("log.versions_skipped", last, before), ("node.online", last + 1, last),
+            ]  # fmt: skip
+            assert one[0].data["data"] == {"first": before + 1, "last": last}

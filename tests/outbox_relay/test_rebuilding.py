@@ -7,20 +7,35 @@ import json
 import subprocess
 import sys
 import threading
+import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 
 import psycopg
 import pytest
+from nats.aio.client import Client
 from nats.js.api import RetentionPolicy
 
+from berth.client import Event, LogGap, LogTruncated
+from berth.client.consumer import _following
+from berth.client.nats_source import NatsSource
 from berth.local.servers import LocalNats
 from orchestrator.verification.all_checks import run_checks
 from outbox_relay.problems import RelayProblem
 from outbox_relay.reading import LogReader
-from outbox_relay.rebuilding import NothingToDo, Order
+from outbox_relay.rebuilding import SPARE_VERSIONS, NothingToDo, Order
 from tests.berth.commands import assert_one_sentence, berth, environment
 from tests.outbox_relay.conftest import StartRelay
-from tests.outbox_relay.relays import STREAM, head_version, leave_events, log_rows, require_stream_is_log, stream_end
+from tests.outbox_relay.relays import (
+    STREAM,
+    asked,
+    head_version,
+    leave_events,
+    log_rows,
+    require_stream_is_log,
+    stream_end,
+)
 from tests.support.rebuilding import CONFIGURATION, ask, first_sequence, leave_log, run
 from tests.support.waiting import wait_for
 
@@ -160,13 +175,17 @@ def test_versions_that_postgres_lost_are_never_given_again(
     assert head_version(database) == 15
     done = run(database_url, nats_url, Order(accept_timeline=True))
     assert done.accepted is not None
-    assert (done.accepted.moved, done.accepted.lost) == (9, 4)
+    last = 15 + SPARE_VERSIONS
+    assert (done.accepted.moved, done.accepted.lost, done.accepted.skipped) == (9, 4, last - 6)
+    assert done.first_version == last, "no stream holds versions that are not one after the other"
     rows = log_rows(database)
-    assert [row["event_type"] for row in rows[6:10]] == ["log.version_lost"] * 4
-    assert [str(row["event_id"]) for row in rows[10:]] == written
+    assert [row["version"] for row in rows] == [*range(1, 7), *range(last, last + 10)]
+    assert (rows[6]["event_type"], rows[6]["payload"]) == ("log.versions_skipped", {"first": 7, "last": last})
+    assert [str(row["event_id"]) for row in rows[7:]] == written
     assert {str(row["event_id"]) for row in rows[:6]} < told
     documents = require_stream_is_log(nats_url, database)
-    assert len(documents) == 19
+    assert len(documents) == 10
+    require_chain(nats_url, last)
     assert [verdict.violations for verdict in run_checks(database_url) if verdict.promise == "P3"] == [[]]
     raised = database.execute("select nextval('fences')").fetchone()
     assert raised is not None
@@ -174,9 +193,36 @@ def test_versions_that_postgres_lost_are_never_given_again(
     assert raised[0] > fence[0] + 1_000_000
     relay.wait_until_ok()
     leave_events(database, [{"life": "goes on"}])
-    assert require_stream_is_log(nats_url, database)[-1]["version"] == "20"
-    audited = database.execute("select action, detail ->> 'lost' from audit order by id").fetchall()
-    assert ("events.accept_timeline", "4") in audited
+    assert require_stream_is_log(nats_url, database)[-1]["version"] == str(last + 10)
+    audited = database.execute("select action, detail ->> 'skipped' from audit order by id").fetchall()
+    assert ("events.accept_timeline", str(last - 6)) in audited
+    with pytest.raises(NothingToDo):
+        run(database_url, nats_url)
+
+
+def require_chain(nats_url: str, last: int) -> None:
+    """A consumer of before goes on behind what is skipped, and only there: wherever it was from the sixth version on."""
+
+    async def first_after(client: Client, after: int) -> tuple[int, int | None]:
+        async for events in NatsSource(client).event_lists(after):
+            return events[0].version, events[0].prev_version
+        raise AssertionError("the source ended")
+
+    for after in (6, 10, 15, last - 1):
+        assert asked(nats_url, partial(first_after, after=after)) == (last, 6), "its chain has no gap"
+        assert _following(after, [skipped(last)])
+    with pytest.raises(LogTruncated):
+        asked(nats_url, partial(first_after, after=5))
+    with pytest.raises(LogGap):
+        _following(5, [skipped(last)])
+
+
+def skipped(last: int) -> Event:
+    """The event that replaces versions 7 to `last`, as the feed has it."""
+    return Event(
+        last, 6, uuid.UUID(int=1), "log.versions_skipped", datetime.now(UTC), f"log/{last}", uuid.UUID(int=2), None, None, None,
+        "1-00000001", {"first": 7, "last": last},
+    )  # fmt: skip
 
 
 def test_versions_that_a_copied_data_directory_lost_are_never_given_again(
@@ -201,17 +247,17 @@ def test_versions_that_a_copied_data_directory_lost_are_never_given_again(
         run(database_url, nats_url)
     assert (head_version(database), stream_end(nats_url)) == (15, 10)
     # A first run that ended between the acceptance and the deletion of the stream.
-    accepted = database.execute("select moved, lost from log_accept_timeline(7, 10)").fetchone()
-    assert accepted == (9, 4)
+    accepted = database.execute("select moved, skipped from log_skip_versions(7, 10, 100)").fetchone()
+    assert accepted == (9, 15 + 100 - 6)
     done = run(database_url, nats_url, Order(accept_timeline=True))
     assert done.accepted is None, "nothing is moved twice"
-    assert head_version(database) == 19
+    assert (head_version(database), done.first_version) == (124, 115)
     rows = log_rows(database)
-    assert [row["event_type"] for row in rows[6:10]] == ["log.version_lost"] * 4
+    assert (rows[6]["event_type"], rows[6]["version"]) == ("log.versions_skipped", 115)
     assert [row["event_id"] for row in rows[:6]] == published[:6]
     relay.wait_until_ok()
     leave_events(database, [{"life": "goes on"}])
-    assert require_stream_is_log(nats_url, database)[-1]["version"] == "20"
+    assert require_stream_is_log(nats_url, database)[-1]["version"] == "125"
     assert [verdict.violations for verdict in run_checks(database_url) if verdict.promise == "P3"] == [[]]
 
 

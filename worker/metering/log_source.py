@@ -57,4 +57,4 @@ class LogSource:
                 code="log_truncated",
                 extra={"first_version": scan.first},
             )
-        return [event_of_feed(f'{{"version":{e.version},"prev_version":{e.version - 1}{e.rest}') for e in scan.events]
+        return [event_of_feed(f'{{"version":{e.version},"prev_version":{e.before}{e.rest}') for e in scan.events]

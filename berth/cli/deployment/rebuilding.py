@@ -55,7 +55,10 @@ def _lines(done: Rebuilt) -> list[str]:
     lines = []
     if done.accepted is not None:
         moved, lost = done.accepted.moved, done.accepted.lost
-        lines.append(f"this Postgres writes the log from now on; {lost} versions are lost, {moved} events moved")
+        skipped = f"; {done.accepted.skipped} versions are skipped" if done.accepted.skipped else ""
+        lines.append(
+            f"this Postgres writes the log from now on; {lost} versions are lost, {moved} events moved{skipped}"
+        )
     if done.because is None:
         lines.append(f"the stream {done.stream} was right so far")
     else:

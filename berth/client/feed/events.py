@@ -13,6 +13,7 @@ from berth.client.errors import UnreadableAnswer
 
 TYPE_PREFIX = "berth."
 TRANSACTION = "transaction"
+VERSIONS_SKIPPED = "log.versions_skipped"
 _ENVELOPE = frozenset(
     {
         "version", "prev_version", "timestamp", "leader_id", "event_id", "event_type", "subject", "correlation_id",
@@ -74,14 +75,15 @@ def event_of_cloud(text: bytes, version: int, *, chained_by_tenant: bool) -> Eve
     """
     try:
         content = json.loads(text)
-        tenant, data = content.get("tenantid"), content["data"]
+        tenant, data, kind = content.get("tenantid"), content["data"], content["type"].removeprefix(TYPE_PREFIX)
         if int(content["version"]) != version:
             raise ValueError(f"version {content['version']} at place {version}")
         return Event(
             version=version,
-            prev_version=int(content["prevversion"]) if chained_by_tenant else version - 1,
+            # The only event whose predecessor is not the version before it: it replaces versions that a restore has lost.
+            prev_version=int(content["prevversion"]) if chained_by_tenant or kind == VERSIONS_SKIPPED else version - 1,
             event_id=UUID(content["id"]),
-            event_type=content["type"].removeprefix(TYPE_PREFIX),
+            event_type=kind,
             occurred_at=datetime.fromisoformat(content["time"]),
             subject=content.get("subject", ""),
             correlation_id=UUID(content["correlationid"]),

@@ -22,7 +22,7 @@ begin
         -- In one statement: what is truncated meanwhile is not missed between two.
         select case when since.version = 0 then (select f.version = 1 from log_first f)
                     else exists (select from log l where l.version = since.version and l.leader_id = p_leader
-                                 and l.event_type <> 'log.version_lost') end as known,
+                                 and l.event_type not in ('log.version_lost', 'log.versions_skipped')) end as known,
                (select l.outbox_id from log l
                 where coalesce(l.tenant_id, '00000000-0000-0000-0000-000000000000') = p_namespace
                   and l.event_type = 'transaction' and l.version > since.version

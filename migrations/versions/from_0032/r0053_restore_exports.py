@@ -8,7 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0053"
 down_revision = "0052"
-LOCKS = ("restores",)
+LOCKS = ("restores", "log_stream")
 
 _STATEMENTS = b"""
 alter table restores
@@ -24,6 +24,8 @@ comment on column restores.exported_at is 'When the events of the lost interval 
 comment on column restores.export_events is 'How many events of the lost interval the export contains.';
 comment on column restores.export_sha256 is 'The SHA-256 of the exported events.';
 comment on column restores.without_export is 'Why the restore goes on without an export, by its operator.';
+alter table log_stream add column skipped_to bigint not null default 0;
+comment on column log_stream.skipped_to is 'The newest version that replaces skipped ones; streams begin there. 0: none.';
 create table restore_replays (
     epoch      uuid not null references restores (epoch),
     kind       text not null constraint restore_replay_kind check (kind in ('release', 'cancel', 'api_key', 'certificates')),

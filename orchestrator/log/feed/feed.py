@@ -38,6 +38,15 @@ BACKLOG_BYTES_MAX = 1024 * 1024
 """The most bytes of recent events copied for one subscriber; one that is further behind keeps reading the log."""
 
 
+def _is_whole(after: int, events: Sequence[FeedEvent]) -> bool:
+    """Whether there are events, and each follows the one before it; the first follows version `after`."""
+    for event in events:
+        if event.before != after:
+            return False
+        after = event.version
+    return bool(events)
+
+
 class Feed:
     """The subscribers of this process, and the task that follows the log while there are any.
 
@@ -123,7 +132,7 @@ class Feed:
         if subscriber.leader_id != head.leader_id:
             subscriber.finish("leader_changed")
             return True
-        begin = self._recent[0].version - 1 if self._recent else head.version
+        begin = self._recent[0].before if self._recent else head.version
         missing = [event for event in self._recent if event.version > subscriber.cursor]
         if subscriber.cursor < begin or bytes_of(missing) > min(self.limits.buffer_bytes_max // 2, BACKLOG_BYTES_MAX):
             return False
@@ -214,7 +223,7 @@ class Feed:
             if scan.first > before.version + 1:  # it was unable to read for longer than the log is kept
                 self._finish("log_truncated")
                 return False
-            if not events or events[-1].version - before.version != len(events):
+            if not _is_whole(before.version, events):
                 raise RuntimeError(f"versions are missing in the log after {before.version}")
             before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)
             self._distribute(events, before)

@@ -42,7 +42,7 @@ class Audience:
         framed = message if self.on_socket else frame
         if self.chosen.takes_all:
             if self.tenant_id is None:
-                return b"".join([framed(event, event.version - 1) for event in events])
+                return b"".join([framed(event, event.before) for event in events])
             return b"".join(
                 [framed(event, event.prev_version) for event in events if event.tenant_id == self.tenant_id]
             )

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Integer, Select, Text, bindparam, func, literal_column, select, text, true
 
 from orchestrator.database.transactions import Reading
+from orchestrator.log.events import VERSIONS_SKIPPED
 from orchestrator.log.tables import log, log_first
 
 TRANSACTION = "transaction"
@@ -111,6 +112,11 @@ class FeedEvent(NamedTuple):
     event_type: str
     subject: str
     rest: str
+
+    @property
+    def before(self) -> int:
+        """The version before it in the whole log."""
+        return self.prev_version if self.event_type == VERSIONS_SKIPPED else self.version - 1
 
 
 @dataclass(frozen=True, slots=True)

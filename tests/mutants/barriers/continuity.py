@@ -170,7 +170,7 @@ MUTANTS: list[Mutant] = [
         "an acceptance that is repeated moves the log again",
         "relay",
         "outbox_relay/rebuilding.py",
-        "    if await reader.is_lost(published):\n",
+        "    if await reader.is_skipped(published):\n",
         "    if False:\n",
         (_COPIED,),
     ),

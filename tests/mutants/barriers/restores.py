@@ -9,6 +9,7 @@ _NODES = "tests/restores/test_nodes.py"
 _SEQUENCES = "tests/restores/test_sequences.py"
 _EXPORT = "tests/restores/test_export.py"
 _STORY = f"{_EXPORT}::test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore"
+_SKIPS = "tests/outbox_relay/test_rebuilding.py::test_versions_that_postgres_lost_are_never_given_again"
 _REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
 
@@ -304,5 +305,69 @@ MUTANTS: list[Mutant] = [
         '"action": audited.get("action")',
         '"action": None',
         _STORY,
+    ),
+    _mutant(
+        "versions that a feed had delivered are given again",
+        "relay",
+        "outbox_relay/rebuilding.py",
+        "    spare = SPARE_VERSIONS if lost or await reader.is_restored() else 0\n",
+        "    spare = 0\n",
+        _SKIPS,
+    ),
+    _mutant(
+        "a restore without NATS skips no version",
+        "log",
+        "migrations/functions/restores/restore_raise_sequences.sql",
+        "<= raising.head_version then",
+        "< 0 then",
+        f"{_SEQUENCES}::test_versions_are_skipped_once_above_what_was_drawn_since",
+    ),
+    _mutant(
+        "skipped versions break the chain on NATS",
+        "client",
+        "berth/client/feed/events.py",
+        "chained_by_tenant or kind == VERSIONS_SKIPPED else",
+        "chained_by_tenant else",
+        _SKIPS,
+    ),
+    _mutant(
+        "a source stops at skipped versions",
+        "client",
+        "berth/client/nats_source.py",
+        " and not await self._skips(stream, state.first_seq, after)",
+        "",
+        _SKIPS,
+    ),
+    _mutant(
+        "a source passes over events before skipped versions",
+        "client",
+        "berth/client/nats_source.py",
+        " and event.prev_version <= after",
+        "",
+        _SKIPS,
+    ),
+    _mutant(
+        "skipped versions break the chain of the feed",
+        "log",
+        "orchestrator/log/store/feed.py",
+        "return self.prev_version if self.event_type == VERSIONS_SKIPPED else self.version - 1",
+        "return self.version - 1",
+        "tests/log/test_more_than_one_batch.py::test_versions_that_a_restore_has_skipped_are_one_event_of_the_chain",
+    ),
+    _mutant(
+        "a stream of before goes on",
+        "relay",
+        "outbox_relay/rebuilding.py",
+        "    if state.first_seq < skipped_to:\n",
+        "    if False:\n",
+        _SKIPS,
+    ),
+    _mutant(
+        "any gap passes",
+        "log",
+        "orchestrator/verification/p3_one_order.py",
+        "(payload ->> 'first')::bigint = before + 1",
+        "true",
+        "tests/berth/test_every_branch.py",
     ),
 ]
