@@ -344,8 +344,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_NODE, "digest": TEXT, "slots": SLOTS, "differences": {"type": "array", "items": OBJECT}},
     ),
     EventType.NODE_TOPOLOGY_RESTORED: EventKind(
-        _O, "nothing of a node differs any more; its slots serve again", {**_NODE, "digest": TEXT}
-    ),
+        _O, "nothing of a node differs any more; its slots serve again", {**_NODE, "digest": TEXT}),
     EventType.TENANT_DELETED: EventKind(
         _O, "an operator deleted a tenant that held nothing; counts of what was revoked and removed with it",
         {
@@ -379,10 +378,11 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     ),
     EventType.BALANCE_LOW: EventKind(_T, "a prepaid balance dropped below its threshold", _BALANCE),
     EventType.BALANCE_DEPLETED: EventKind(
-        _T, "a prepaid balance is depleted; billing releases the tenant's allocations", _BALANCE
-    ),
-    EventType.WEBHOOK_DISABLED: EventKind(
-        _T, "a webhook was disabled", {"webhook_id": ID, "reason": TEXT}
+        _T, "a prepaid balance is depleted; billing releases the tenant's allocations", _BALANCE),
+    EventType.WEBHOOK_DISABLED: EventKind(_T, "a webhook was disabled", {"webhook_id": ID, "reason": TEXT}),
+    EventType.CONTROL_PLANE_RESTORED: EventKind(
+        _T, "the database went back to an earlier moment: what was acknowledged after restored_to may be lost",
+        {"restored_to": nullable(TIME), "begun_at": TIME, "closed_at": TIME, "first": nullable(WHOLE), "last": nullable(WHOLE)},
     ),
     EventType.OPERATION_COMMITTED: EventKind(
         _T, "a write was committed that no other event carries; action and object as in the audit",

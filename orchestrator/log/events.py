@@ -93,6 +93,7 @@ class EventType(StrEnum):
     BALANCE_LOW = "balance.low"
     BALANCE_DEPLETED = "balance.depleted"
     WEBHOOK_DISABLED = "webhook.disabled"
+    CONTROL_PLANE_RESTORED = "control_plane.restored"
     OPERATION_COMMITTED = "operation.committed"
     TRANSACTION = "transaction"
     OPERATION_REFUSED = "operation.refused"

@@ -185,8 +185,24 @@ def judge(drill: Drill, lost: dict[UUID, tuple[str, tuple[int, ...]]], ended: UU
         " where u.allocation_id = %s and u.kind = 'usage' and c.kind = 'credit'", ended_at, ended
     )  # fmt: skip
     assert credited["whole"], "nothing is billed after the release that was lost"
+    require_notified(drill)
     told = [json.loads(line) for line in (drill.place / "lost-interval/events.ndjson").read_text().splitlines()]
     assert {f"allocations/{allocation}" for allocation in (*lost, ended)} <= {event["subject"] for event in told}
     wait_for(lambda: drill.whole.waiting_events() == 0, "every event is published")
     assert drill.whole.violations() == []
     drill.run("verify")
+
+
+def require_notified(drill: Drill) -> None:
+    """Every tenant has its event, and the log's versions are whole but for one jump."""
+    wait_for(lambda: drill.whole.waiting_events() == 0, "every event is published")
+    notified = drill.rows("select tenant_id from log where event_type = 'control_plane.restored'")
+    assert {row["tenant_id"] for row in notified} == {
+        None, *(row["id"] for row in drill.rows("select id from tenants where state <> 'deleted'")),
+    }  # fmt: skip
+    jump = drill.row("select version, prev_version, payload from log where event_type = 'log.versions_skipped'")
+    assert jump["payload"] == {"first": jump["prev_version"] + 1, "last": jump["version"]}
+    assert (
+        drill.row("select count(*) from log where version > %s", jump["prev_version"])["count"]
+        == (drill.row("select version - %s as number from log_head", jump["version"] - 1)["number"])
+    )

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 import migrations
 from berth.cli.deployment.restore import gate
@@ -25,6 +27,7 @@ from tests.api.calling import Caller, fresh, insert_admin_key, problem
 from tests.api.processes import public_process, started_public_process
 from tests.berth.commands import assert_one_sentence, berth
 from tests.databases import as_role
+from tests.event_payloads import unpromised
 from tests.outbox_relay.relays import head_version, leave_events, stream_end
 from tests.restores.conftest import NO_NATS, StartRelay
 from tests.support.waiting import wait_for
@@ -95,6 +98,35 @@ def closed(database: psycopg.Connection, restore: gate.Restore) -> bool:
     return gate.close(database, restore.epoch)
 
 
+def test_every_tenant_and_the_operators_are_notified_with_the_interval_once(
+    database_url: str, database: psycopg.Connection
+) -> None:
+    tenants = [
+        database.execute("insert into tenants (name) values (%s) returning id", (name,)).fetchone() for name in "abc"
+    ]
+    database.execute("update tenants set state = 'deleted', deleted_at = now() where name = 'c'")
+    leave_events(database, [{"before": 1}])
+    database.execute("select log_advance(10)")
+    restore, _ = gate.begin(database)
+    database.execute("select restore_raise_sequences(%s)", (restore.epoch,))
+    assert closed(database, restore)
+    assert not gate.close(database, restore.epoch)
+    rows = (
+        database.cursor(row_factory=dict_row).execute("select * from outbox order by tenant_id nulls last").fetchall()
+    )
+    assert [row["tenant_id"] for row in rows] == [*(row[0] for row in tenants[:2] if row is not None), None]
+    ended = gate.read_restore(database)
+    assert ended is not None
+    assert ended.closed_at is not None
+    assert restore.last_event_at is not None
+    for row in rows:
+        assert (row["event_type"], row["subject"]) == ("control_plane.restored", f"restores/{restore.epoch}")
+        times = [datetime.fromisoformat(row["payload"][name]) for name in ("restored_to", "begun_at", "closed_at")]
+        assert times == [restore.last_event_at, restore.begun_at, ended.closed_at]
+        assert (row["payload"]["first"], row["payload"]["last"]) == (2, 1 + 2**20)
+    assert unpromised(database_url) == []
+
+
 def status_of(http: httpx.Client) -> int | None:
     """The status of `/ok`; None while nothing listens."""
     try:
@@ -123,7 +155,7 @@ def test_the_relay_sequences_and_publishes_nothing_until_the_restore_is_closed(
     assert (head_version(database), stream_end(nats_url)) == (1, 1)
     assert closed(database, restore)
     assert not gate.close(database, restore.epoch)
-    wait_for(lambda: stream_end(nats_url) == 2, "the relay goes on")
+    wait_for(lambda: stream_end(nats_url) == 3, "the relay goes on")
     relay.wait_until_ok()
 
 

@@ -80,6 +80,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "balance.low",
     "balance.depleted",
     "webhook.disabled",
+    "control_plane.restored",
     "operation.committed",
     "transaction",
     "operation.refused",

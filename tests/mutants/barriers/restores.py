@@ -9,6 +9,7 @@ _NODES = "tests/restores/test_nodes.py"
 _SEQUENCES = "tests/restores/test_sequences.py"
 _EXPORT = "tests/restores/test_export.py"
 _STORY = f"{_EXPORT}::test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore"
+_NOTIFIED = f"{_GATE}::test_every_tenant_and_the_operators_are_notified_with_the_interval_once"
 _SKIPS = "tests/outbox_relay/test_rebuilding.py::test_versions_that_postgres_lost_are_never_given_again"
 _REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
@@ -369,5 +370,21 @@ MUTANTS: list[Mutant] = [
         "(payload ->> 'first')::bigint = before + 1",
         "true",
         "tests/berth/test_every_branch.py",
+    ),
+    _mutant(
+        "tenants are not notified",
+        "database",
+        "migrations/functions/restores/restore_close.sql",
+        "from (select t.id as tenant_id from tenants t where t.state <> 'deleted' union all select null) to_",
+        "from (select cast(null as uuid) as tenant_id) to_",
+        _NOTIFIED,
+    ),
+    _mutant(
+        "deleted tenants are notified",
+        "database",
+        "migrations/functions/restores/restore_close.sql",
+        " where t.state <> 'deleted'",
+        "",
+        _NOTIFIED,
     ),
 ]
