@@ -64,6 +64,7 @@ class TaskType(StrEnum):
     METAL_POWER_RESET = "metal.power_reset"
     METAL_START_DEPLOY_SYSTEM = "metal.start_deploy_system"
     METAL_END_DEPLOY_SYSTEM = "metal.end_deploy_system"
+    METAL_REACH = "metal.reach"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
@@ -73,6 +74,7 @@ DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, 
 OF_SITES: Final = frozenset({
     TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL, TaskType.METAL_POWER_ON,
     TaskType.METAL_POWER_OFF, TaskType.METAL_POWER_RESET, TaskType.METAL_START_DEPLOY_SYSTEM, TaskType.METAL_END_DEPLOY_SYSTEM,
+    TaskType.METAL_REACH,
 })  # fmt: skip
 """Tasks for agents of sites; a node's agent refuses them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})

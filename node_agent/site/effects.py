@@ -31,6 +31,7 @@ from node_agent.site.descriptions import inventory_of
 from node_agent.site.lease import Lease, LeaseEnded
 from node_agent.site.media import SiteMedia
 from node_agent.site.problems import NotDone
+from node_agent.site.reaching import reach
 from node_agent.wire.deploy_medium import DeployMedium
 from node_agent.wire.sites import (
     BmcPassword,
@@ -51,7 +52,7 @@ POWER: Final[Mapping[TaskType, Callable[[Bmc], Awaitable[PowerOutcome]]]] = {
     TaskType.METAL_POWER_OFF: power.switch_off,
     TaskType.METAL_POWER_RESET: power.reset,
 }
-READING: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_RESEAL})
+READING: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_RESEAL, TaskType.METAL_REACH})
 """Tasks that change nothing at the BMC, so that their end without an answer is a failure."""
 _T = TypeVar("_T")
 
@@ -95,6 +96,8 @@ class BmcEffects:
                     return await self._look(order)
                 if body.type is TaskType.METAL_RESEAL:
                     return await self._reseal(order)
+                if body.type is TaskType.METAL_REACH:
+                    return await self._reached_by_ssh(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
                 return await self._powered(order)
@@ -120,6 +123,14 @@ class BmcEffects:
     async def _look(self, order: Order) -> BmcTaskReport:
         generation, found = await self._with_password(order, lambda bmc: bmc.describe())
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
+
+    async def _reached_by_ssh(self, order: Order) -> BmcTaskReport:
+        server = order.parameters.reach
+        if server is None:
+            raise NotDone("no_server", "the task names no SSH server")
+        seconds = (order.body.expires_at - self._clock.now()).total_seconds()
+        await reach(server, seconds, lambda: self._lease.require(order.lease_fence))
+        return self._report(order, "completed")
 
     async def _powered(self, order: Order) -> BmcTaskReport:
         """Perform what commands the power of the machine. Until it has ended well, a command may be queued."""

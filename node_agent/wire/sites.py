@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
@@ -47,6 +48,7 @@ class BmcTaskKind(StrEnum):
     POWER_RESET = "power_reset"
     START_DEPLOY = "start_deploy"
     END_DEPLOY = "end_deploy"
+    REACH = "reach"
 
 
 class BmcPassword(Wire):
@@ -69,10 +71,18 @@ class DeployBoot(Wire):
     network: MediumNetwork
 
 
+class SshServer(Wire):
+    """An SSH server that must show this host key, in the form `ssh-ed25519 AAAA...`."""
+
+    host: IPv4Address | IPv6Address
+    port: Annotated[Whole, Field(ge=1, le=65_535)]
+    host_key: Annotated[str, Field(max_length=4_096, pattern=r"^ssh-ed25519 [A-Za-z0-9+/]+={0,2}$")]
+
+
 class BmcTaskParameters(Wire):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
-    `boot`: of `metal.start_deploy_system` alone.
+    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone.
     """
 
     site_id: UUID
@@ -84,6 +94,7 @@ class BmcTaskParameters(Wire):
     recipients: Annotated[dict[UUID, PublicKeyText], Field(max_length=RECIPIENTS_MAX)] = Field(default_factory=dict)
     # Left out if there is none: an agent of the version before refuses unknown parameters.
     boot: DeployBoot | None = Field(None, exclude_if=lambda it: it is None)
+    reach: SshServer | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class LeaseRequest(Wire):

@@ -34,6 +34,7 @@ class Code(StrEnum):
     AGENT_SILENT = "agent_silent"
     NODE_OFFLINE = "node_offline"
     NETWORK_FULL = "network_full"
+    MACHINE_RUN_FAILED = "machine_run_failed"
     CLEANUP_FAILED = "cleanup_failed"
     HARD_STOPPED = "hard_stopped"
     RELEASE_EXHAUSTED = "release_exhausted"
@@ -220,6 +221,13 @@ _ALL = (
         "No subnet, no address in the tenant's network or no published port of the node was left to lease.",
         Acts.OPERATOR,
         "Read the detail; release what is no longer needed, or enlarge BERTH_NETWORK_POOL or the range of published ports.",
+        _FAILED,
+    ),
+    Failure(
+        Code.MACHINE_RUN_FAILED,
+        "The site could not deploy the machine through its BMC.",
+        Acts.OPERATOR,
+        "Read the detail: it begins with the code of the run; then the page of runs has its next step.",
         _FAILED,
     ),
     Failure(

@@ -13,7 +13,12 @@ from uuid import UUID
 
 from berth.process.sealed_passwords import DEPLOY_TOKEN_FORMAT, Purpose, seal_to_all
 from node_agent.protocol import TaskType
-from node_agent.wire.deploy_tasks import MetalInspectParameters, MetalParameters, MetalWipeParameters
+from node_agent.wire.deploy_tasks import (
+    MetalDeployParameters,
+    MetalInspectParameters,
+    MetalParameters,
+    MetalWipeParameters,
+)
 from node_agent.wire.sites import DeployBoot
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
@@ -24,6 +29,7 @@ TOKEN_BYTES: Final = 32
 TASKS: Final[Mapping[RunKind, tuple[TaskType, type[MetalParameters]]]] = {
     RunKind.INSPECT: (TaskType.METAL_INSPECT, MetalInspectParameters),
     RunKind.WIPE: (TaskType.METAL_WIPE, MetalWipeParameters),
+    RunKind.DEPLOY: (TaskType.METAL_DEPLOY, MetalDeployParameters),
 }
 """The task of the deploy system of each kind of run."""
 
@@ -36,7 +42,7 @@ async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes
     await store.end_permission(tx, bmc.node_id, "superseded")
     values = {
         "token_hash": hashlib.sha256(token.encode()).digest(), "smbios_uuid": UUID(run.medium["smbios_uuid"]),
-        "macs": run.medium["macs"], "tpm_required": run.medium["require_tpm"], "claim_id": None,
+        "macs": run.medium["macs"], "tpm_required": run.medium["require_tpm"], "claim_id": run.claim_id,
         "certificate_seconds": certificate_seconds(run.work_seconds), "by": run.requested_by, "valid_seconds": RUN_SECONDS_MAX,
     }  # fmt: skip
     deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, values)
@@ -44,7 +50,7 @@ async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes
     parameters = model.model_validate({**run.parameters, "deploy_epoch": deploy_epoch, "then": "power_off"})
     task = await task_store.insert_task(
         tx, bmc.node_id, {
-            "deploy_epoch": deploy_epoch, "type": kind.value, "claim_id": None, "notify": None,
+            "deploy_epoch": deploy_epoch, "type": kind.value, "claim_id": run.claim_id, "notify": None,
             "parameters": parameters.model_dump_json(exclude_none=True), "seconds_max": run.work_seconds,
             "hello_seconds_max": RUN_SECONDS_MAX, "by": run.requested_by,
         },

@@ -100,6 +100,7 @@ def run_document(run: DeployRun, wipe: dict[str, Any] | None = None) -> dict[str
         "step": run.step.value,
         "smbios_uuid": run.medium["smbios_uuid"],
         "network": run.medium["network"],
+        "allocation_id": None if run.allocation_id is None else str(run.allocation_id),
         "requested_at": rfc3339(run.requested_at),
         "requested_by": run.requested_by,
         "stop_requested_at": rfc3339(run.stop_requested_at),

@@ -20,6 +20,7 @@ from orchestrator.sites.store import agents, bmc_tasks, bmcs, reach, sites
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.store.reach import Reachable
 from orchestrator.sites.store.sites import Site, SiteCensus
+from orchestrator.tasks.store import site_tasks
 
 
 async def find_site(database: Database, site: UUID | str) -> dict[str, Any]:
@@ -95,9 +96,9 @@ async def find_run(database: Database, node_id: UUID) -> dict[str, Any]:
 
 
 async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:
-    """At most `limit` nodes whose run of a deploy system has a next step."""
+    """Nodes whose run of a deploy system has a next step, or that wait for one: at most `limit` of each."""
     async with context.database.reading() as reading:
-        return await run_store.find_movable(reading, limit)
+        return [*await run_store.find_movable(reading, limit), *await site_tasks.find_waiting(reading, limit)]
 
 
 async def list_machines(

@@ -18,6 +18,8 @@ AGENTS_MAX: Final = 8
 REQUEST_SECONDS_MAX: Final = 600.0
 """How long a requested task waits for an agent that holds the lease of the site."""
 TASK_SECONDS_MAX: Final = 900.0
+REACH_SECONDS_MAX: Final = 1_500.0
+"""From power on: firmware, boot and first boot of a machine, until its SSH server answers."""
 REPORT_GRACE_SECONDS: Final = 60.0
 """How long after a task's end its report is waited for."""
 WAITS_FOR_LEASE: Final = "lease"
@@ -32,6 +34,7 @@ TYPES: Final = {
     BmcTaskKind.POWER_RESET: TaskType.METAL_POWER_RESET,
     BmcTaskKind.START_DEPLOY: TaskType.METAL_START_DEPLOY_SYSTEM,
     BmcTaskKind.END_DEPLOY: TaskType.METAL_END_DEPLOY_SYSTEM,
+    BmcTaskKind.REACH: TaskType.METAL_REACH,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""
@@ -63,6 +66,11 @@ class Lease:
     def is_of(self, agent: UUID, run: UUID) -> bool:
         """Whether this process took it last: a copy of the agent is another process."""
         return self.until is not None and (self.agent, self.run) == (agent, run)
+
+
+def task_seconds_max(kind: BmcTaskKind) -> float:
+    """How long an agent may take for a task of this kind."""
+    return REACH_SECONDS_MAX if kind is BmcTaskKind.REACH else TASK_SECONDS_MAX
 
 
 def may_hold(lease: Lease, agent: UUID, run: UUID, clock: datetime) -> bool:

@@ -221,6 +221,7 @@ class DeployRun(BaseModel):
     step: RunStep = Field(description="what it does now, or did last")
     smbios_uuid: UUID
     network: RunNetwork
+    allocation_id: UUID | None = Field(description="whose task it performs; null: an operator requested it")
     requested_at: datetime
     requested_by: str
     stop_requested_at: datetime | None

@@ -215,7 +215,8 @@ bmc_tasks = Table(
         "kind",
         Text,
         CheckConstraint(
-            "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy')",
+            "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy',"
+            " 'reach')",
             name="bmc_task_kind",
         ),
         nullable=False,

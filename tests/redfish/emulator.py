@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,11 @@ def libvirt_connection() -> Any:
 
 
 @contextlib.contextmanager
-def defined(directory: Path, system: str, devices: str, disk_bytes: int) -> Iterator[str]:
+def defined(
+    directory: Path, system: str, devices: str, disk_bytes: int, arguments: Sequence[str] = ()
+) -> Iterator[str]:
     """A domain that is off, and a pool for media, named as the domain's UUID, which this yields. `system`: memory and firmware;
-    `devices`: more than one disk at `vda` with the serial `DISK1`."""
+    `devices`: more than one disk at `vda` with the serial `DISK1`; `arguments`: of QEMU, as they are."""
     connection = libvirt_connection()
     identity, pool, disk = str(uuid.uuid4()), directory / "pool", directory / "disk.raw"
     pool.mkdir()
@@ -54,12 +56,13 @@ def defined(directory: Path, system: str, devices: str, disk_bytes: int) -> Iter
     made = connection.storagePoolCreateXML(
         f"<pool type='dir'><name>{identity}</name><target><path>{pool}</path></target></pool>"
     )
+    given = "".join(f"<qemu:arg value='{argument}'/>" for argument in arguments)
     domain = connection.defineXML(
-        f"<domain type='qemu'><name>bmc-{identity}</name><uuid>{identity}</uuid><vcpu>1</vcpu>{system}"
+        f"<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>bmc-{identity}</name><uuid>{identity}</uuid><vcpu>1</vcpu>{system}"
         "<features><acpi/></features>"
         "<devices><emulator>/usr/bin/qemu-system-x86_64</emulator><disk type='file' device='disk'>"
         f"<driver name='qemu' type='raw'/><source file='{disk}'/><target dev='vda' bus='virtio'/><serial>DISK1</serial></disk>"
-        f"{devices}</devices></domain>"
+        f"{devices}</devices><qemu:commandline>{given}</qemu:commandline></domain>"
     )
     try:
         yield identity

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
+import os
+import shlex
+import shutil
 import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from berth.local.authority import Authority
+from berth.local.servers import LocalPostgres
+from node_agent.redfish.contract import BmcAccess
 from tests.api.calling import Caller
+from tests.databases import copied_database
+from tests.metal.lab import MEDIUM
+from tests.metal.media import with_root_keys
 from tests.metal.server import HOST
-from tests.sites.stage import Stage
+from tests.redfish.emulator import emulated
+from tests.sites.stage import Site, Stage
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 
@@ -68,3 +83,72 @@ def name_listener(authority: Authority, addresses: tuple[str, ...]) -> None:
         .sign(ca_key, hashes.SHA256())
     )
     authority.listener_certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+
+@pytest.fixture
+def medium(tmp_path: Path) -> Path:
+    """The medium that `make deploy-medium` built; the test is skipped without it."""
+    if not MEDIUM.exists():
+        pytest.skip("BERTH_TEST_DEPLOY_MEDIUM names no deploy medium: make deploy-medium")
+    for program in ("xorriso", "cpio", "virsh"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    return MEDIUM
+
+
+@pytest.fixture
+def access(machine: str, tmp_path: Path) -> Iterator[BmcAccess]:
+    """Its BMC."""
+    directory = tmp_path / "bmc"
+    directory.mkdir()
+    with emulated(directory, machine) as found:
+        yield found
+
+
+@pytest.fixture
+def stage(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path, medium: Path
+) -> Iterator[EmulatedStage]:
+    """The control plane, whose agents serve the medium with the roots of this stage."""
+    directory = tmp_path / "stage"
+    directory.mkdir()
+    with copied_database(postgres_server, migrated_template) as url:
+        stage = EmulatedStage(url, directory)
+        stage.medium = with_root_keys(medium, tmp_path, stage.authority.root_keys)
+        stage.start()
+        try:
+            yield stage
+        finally:
+            stage.close()
+
+
+@pytest.fixture
+def site(stage: EmulatedStage) -> Iterator[Site]:
+    made = stage.site()
+    made.agent("a")
+    made.wait_for_holder("a")
+    yield made
+    made.stop()
+
+
+def berth(stage: EmulatedStage, line: str) -> Any:
+    """What `berth` prints for programs, in its own process: the stage's rounds write into the output of this one."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    environment |= {"BERTH_API_URL": stage.api_url, "BERTH_API_KEY": stage.admin.key or ""}
+    environment["SSL_CERT_FILE"] = str(stage.authority.ca_certificate)
+    command = [sys.executable, "-m", "berth.cli", *shlex.split(line), "--output", "json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def virsh(*words: str) -> str:
+    done = subprocess.run(["virsh", "-c", "qemu:///system", *words], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def image_at(access: BmcAccess, machine: str) -> str | None:
+    """What the BMC says is in the machine's CD drive."""
+    url, login = f"{access.url}/redfish/v1/Systems/{machine}/VirtualMedia/Cd", (access.username, access.password)
+    found = httpx.get(url, auth=login, verify=False, timeout=60).json()
+    return str(found["Image"]) if found["Inserted"] else None

@@ -122,10 +122,11 @@ class Rotations:
         self.fleet.connection.execute(_CERTIFICATE, (name, made))
         return Agent(made, key, name, medium=self._medium)
 
-    async def machine(self) -> Machine:
-        """A machine whose password is sealed to both agents, and for recovery."""
-        self.fleet.connection.execute(ADD_NODES, (1, "baremetal"))
-        node_id = uuid.UUID(str(self.fleet.one("select id from nodes order by unit_base desc limit 1")))
+    async def machine(self, node: uuid.UUID | None = None) -> Machine:
+        """A machine whose password is sealed to both agents, and for recovery; of a new node without `node`."""
+        if node is None:
+            self.fleet.connection.execute(ADD_NODES, (1, "baremetal"))
+        node_id = node or uuid.UUID(str(self.fleet.one("select id from nodes order by unit_base desc limit 1")))
         self.fleet.connection.execute(_BMC, (node_id, self.site_id))
         keys = {one.id: one.key.public_key().public_bytes_raw() for one in (self.first, self.second)}
         keys[self.site_id] = self.recovery.public_key().public_bytes_raw()

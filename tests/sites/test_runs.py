@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import uuid
 from collections.abc import Callable, Coroutine
@@ -22,14 +21,7 @@ from orchestrator.nodes.commands.deploy_systems import (
 )
 from orchestrator.nodes.commands.deploy_tasks import advance_deploy_task
 from orchestrator.nodes.commands.drains import uncordon_node
-from orchestrator.nodes.deploy_systems.run_rules import (
-    END_ATTEMPTS_MAX,
-    Move,
-    Part,
-    RunStep,
-    Standing,
-    next_move,
-)
+from orchestrator.nodes.deploy_systems.run_rules import END_ATTEMPTS_MAX, Move
 from orchestrator.operations.sealing import Sealer
 from orchestrator.problems import Invalid
 from orchestrator.sites.commands.bmcs import remove_bmc, request_bmc_task
@@ -310,34 +302,6 @@ def test_a_run_without_a_known_machine_or_network_is_refused(database_url: str, 
         assert body_of(await run.request(smbios=None))["smbios_uuid"] == reported
 
     play(database_url, tmp_path, scene)
-
-
-PARTS = [
-    None,
-    *(Part(True, is_signed, None) for is_signed in (True, False)),
-    *(Part(False, True, failure, is_unknown) for failure in (None, "f") for is_unknown in (True, False)),
-]
-
-
-def test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system() -> None:
-    ends: list[tuple[str | None, int]] = [(None, 1), ("x", 1), (None, END_ATTEMPTS_MAX), ("x", END_ATTEMPTS_MAX)]
-    flags = list(itertools.product((True, False), repeat=4))
-    for step, part, flag, (failure, attempts) in itertools.product(RunStep, PARTS, flags, ends):
-        permitted, started, stopped, overdue = flag
-        run = Standing(step, part, permitted, started, stopped, overdue, failure, attempts)
-        following = next_move(run)
-        if following is None:
-            assert part is not None
-            assert part.is_open
-            assert not overdue
-            continue
-        if following.move is Move.CLOSE:
-            assert step is RunStep.END or not permitted, run
-            proven = part is not None and not part.is_open and part.failure is None
-            assert proven or step is not RunStep.END or attempts == END_ATTEMPTS_MAX, run
-            assert proven or following.failure or failure or stopped, run
-        if step is RunStep.END:
-            assert following.move in (Move.END_AGAIN, Move.CLOSE)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(number, marks=pytest.mark.full) for number in range(2, 40))])

@@ -26,7 +26,7 @@ async def sweep_deploy_tasks(context: Context, limit: int) -> None:
 
 
 async def sweep_deploy_runs(context: Context, limit: int) -> None:
-    """Move at most `limit` runs by one step."""
+    """Move at most `limit` runs by one step, and open as many that allocations wait for."""
     for node_id in await find_runs_to_advance(context, limit):
         with isolate_failure("deploy_runs", node_id=str(node_id)):
             if (move := await advance_run(context, node_id)) is not None:

@@ -225,7 +225,7 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             "deploy_runs",
             every,
             partial(sweep_deploy_runs, context, batch),
-            "runs of deploy systems whose step has ended",
+            "runs of deploy systems whose step has ended, and tasks of allocations that wait for one",
         ),
     ]
 

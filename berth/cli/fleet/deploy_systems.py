@@ -32,6 +32,7 @@ RUN: list[Column] = [
     ("id", lambda r: r.id), ("node", lambda r: r.node_id), ("kind", lambda r: r.kind), ("step", lambda r: r.step),
     ("outcome", lambda r: r.outcome or "open"), ("failure", lambda r: r.failure), ("SMBIOS UUID", lambda r: r.smbios_uuid),
     ("port", lambda r: r.network["mac"]), ("address", lambda r: r.network["address"]),
+    ("allocation", lambda r: r.allocation_id),
     ("deploy epoch", lambda r: r.deploy_epoch), ("requested at", lambda r: r.requested_at), ("by", lambda r: r.requested_by),
     ("stop requested at", lambda r: r.stop_requested_at), ("stopped by", lambda r: r.stop_requested_by),
     ("wipe proven", lambda r: r.wipe and r.wipe.proven),

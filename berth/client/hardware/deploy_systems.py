@@ -74,6 +74,7 @@ class DeployRun(Answer):
     network: dict[str, Any]
     requested_at: datetime
     requested_by: str
+    allocation_id: UUID | None = None
     stop_requested_at: datetime | None = None
     stop_requested_by: str | None = None
     deploy_epoch: int | None = None

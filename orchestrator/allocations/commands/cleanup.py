@@ -18,11 +18,13 @@ from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_for
 from orchestrator.allocations.subject import LatestTask, Subject
 from orchestrator.allocations.waits import Wait
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
+from orchestrator.tasks.store.site_tasks import RELEASE_SECONDS_MAX, is_of_site
 from orchestrator.tasks.store.tasks import (
     RELEASE_TYPES,
     issue_task,
@@ -59,6 +61,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     fence = await draw_fence(tx, subject.claim_id)
     instructions = await read_instructions(tx, subject.id)
     faults = instructions.faults_for(context.fault_labels_allowed)
+    by_site = subject.shape is Shape.BAREMETAL and await is_of_site(tx, subject.id, subject.node_id)
+    seconds_max = RELEASE_SECONDS_MAX if by_site else context.limits.release_seconds_max
     issued = await issue_task(
         tx,
         context.signer,
@@ -69,10 +73,11 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         fence=fence,
         attempt=attempt,
         notify=notify,
-        valid_seconds=context.limits.release_seconds_max,
+        valid_seconds=seconds_max,
+        by_site=by_site,
     )
     await note(tx, subject.id, Actor(ActorKind.WORKER, notify), "release_attempt", f"attempt {attempt}", fence)
-    await wait_for(tx, subject, Wait.NODE, context.limits.release_seconds_max, release_attempts=attempt)
+    await wait_for(tx, subject, Wait.NODE, seconds_max, release_attempts=attempt)
     return Begun(issued.id, subject.seconds_until(issued.expires_at))
 
 

@@ -14,11 +14,13 @@ from orchestrator.allocations.store.timeline import note
 from orchestrator.allocations.store.waits import wait_in_state
 from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
 from orchestrator.networks.store.leases import NetworkFull, lease_network
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
+from orchestrator.tasks.store.site_tasks import PROVISION_SECONDS_MAX, is_of_site
 from orchestrator.tasks.store.tasks import (
     PROVISION_TYPES,
     EndedBeforeRestore,
@@ -91,6 +93,9 @@ async def _issue(
     assert context.signer is not None, "only processes with a signing key begin tasks"
     instructions = await read_instructions(tx, subject.id)
     instructions.require_not_ended()
+    by_site = subject.shape is Shape.BAREMETAL and await is_of_site(tx, subject.id, subject.node_id)
+    if by_site:
+        instructions, valid_seconds = instructions.for_site(), PROVISION_SECONDS_MAX
     instructions.require_size_supported()
     faults = instructions.faults_for(context.fault_labels_allowed)
     network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None
@@ -105,6 +110,7 @@ async def _issue(
         attempt=attempt,
         notify=notify,
         valid_seconds=valid_seconds,
+        by_site=by_site,
     )
     return Begun(issued.id, subject.seconds_until(issued.expires_at))
 

@@ -25,13 +25,16 @@ from orchestrator.allocations.store.waits import wait_in_state
 from orchestrator.allocations.subject import Subject
 from orchestrator.allocations.waits import Wait
 from orchestrator.audit import store as audit
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.networks.store.leases import find_network
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState
 from orchestrator.tasks.states import TaskState
+from orchestrator.tasks.store.site_tasks import is_deployed_by_site
 from orchestrator.tasks.store.tasks import (
     SizeUnsupported,
     issue_task,
@@ -51,7 +54,7 @@ async def order_verb(
 
     The same verb in progress, `stop` of a stopped guest and `start` of a running healthy guest change nothing. Refusals,
     stored with the key: `NotFound` for an unknown allocation or another tenant's (`tenant_id` None means any tenant), `Archived`,
-    `InvalidState` for one that is not active or past its end, `VerbInProgress` during another verb.
+    `InvalidState` for one that is not active or past its end, or that a site has deployed, `VerbInProgress` during another verb.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -59,6 +62,11 @@ async def order_verb(
         if subject is None:
             raise await missing_allocation(tx, allocation_id, tenant_id)
         ordered = is_ordered(subject, verb)
+        if ordered and subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id):
+            raise InvalidState(
+                "a machine that was deployed through its BMC has no agent for this verb; change it over SSH, or release it",
+                state="deployed_by_site",
+            )
         if ordered:
             await _order(context, tx, operation, actor, subject, verb)
         row = await read_allocation(tx, allocation_id, None)

@@ -1,5 +1,6 @@
 """The steps of a run: switch off, start a deploy system, have it do its task, end it. Pure.
 
+After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
 A run that has permitted a deploy system always ends by the step `end`, whatever went wrong: it switches the machine off and
 takes the medium away.
 """
@@ -27,6 +28,7 @@ class RunKind(StrEnum):
 
     INSPECT = "inspect"
     WIPE = "wipe"
+    DEPLOY = "deploy"
 
 
 _GIB: Final = 2**30
@@ -48,6 +50,18 @@ def wipe_seconds(sizes_bytes: Iterable[int]) -> int:
     return min(WIPE_SECONDS_MAX, int(seconds) + 1)
 
 
+_DEPLOY_SECONDS: Final = 2_160
+"""Search, image and read-back without their size, partitions, config drive, boot entry, and the report."""
+_IMAGE_GIB_SECONDS: Final = 180
+"""Written once and read back once."""
+DEPLOY_SECONDS_MAX: Final = 14_400
+
+
+def deploy_seconds(image_bytes: int) -> int:
+    """How long the deployment of an image that unpacks to this size may take, at the deadlines of its steps."""
+    return min(DEPLOY_SECONDS_MAX, _DEPLOY_SECONDS + image_bytes * _IMAGE_GIB_SECONDS // _GIB + 1)
+
+
 def certificate_seconds(task_seconds: int) -> int:
     """Life of the certificate of a deploy system whose task may take so long: it is issued before the hello."""
     return RUN_SECONDS_MAX + task_seconds
@@ -65,6 +79,8 @@ class RunStep(StrEnum):
     START = "start"
     WORK = "work"
     END = "end"
+    POWER_ON = "power_on"
+    REACH = "reach"
 
 
 class RunOutcome(StrEnum):
@@ -78,10 +94,14 @@ class RunOutcome(StrEnum):
 class Move(StrEnum):
     """What the worker does next with a run."""
 
+    OPEN = "opened"
+    REFUSE = "refused"
     START = "started"
     WORK = "working"
     END = "ending"
     END_AGAIN = "ending_again"
+    POWER_ON = "powering_on"
+    REACH = "reaching"
     CLOSE = "closed"
 
 
@@ -98,7 +118,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A locked run and its parts. `part` None: its task is gone."""
+    """A locked run and its parts. `part` None: its task is gone. `is_stopped`: by an operator, or as the task of the allocation
+    that it performs does not count any more."""
 
     step: RunStep
     part: Part | None
@@ -108,6 +129,7 @@ class Standing:
     is_overdue: bool
     failure: str | None
     attempts: int
+    kind: RunKind = RunKind.INSPECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +145,11 @@ def next_move(run: Standing) -> Next | None:
     if run.step is RunStep.END:
         return _after_end(run)
     part = run.part
-    if run.step is RunStep.START and run.is_started and not run.is_stopped:
-        return Next(Move.WORK)  # whatever the agent of the site reports: the deploy system has said hello
+    if run.step is RunStep.START and run.is_started:
+        # Whatever the agent of the site reports: the deploy system has said hello.
+        return _undone(run, None) if run.is_stopped else Next(Move.WORK)
     if part is not None and part.is_open and not run.is_overdue:
-        if run.is_stopped and (run.step is RunStep.WORK or not part.is_signed):
+        if run.is_stopped and (run.step in _IDLE_STEPS or not part.is_signed):
             return _undone(run, None)
         return None
     if part is None or part.is_open:
@@ -136,9 +159,21 @@ def next_move(run: Standing) -> Next | None:
         return _undone(run, None)
     if run.step is RunStep.WORK:
         return Next(Move.END, part.failure)
-    if part.failure is None or (run.step is RunStep.START and part.is_unknown):
-        return Next(Move.START if run.step is RunStep.POWER_OFF else Move.WORK)
+    if part.failure is None or (run.step in _PROVEN_LATER and part.is_unknown):
+        return Next(_FOLLOWING[run.step])
     return _undone(run, part.failure)
+
+
+_IDLE_STEPS: Final = frozenset({RunStep.WORK, RunStep.REACH})
+"""Steps in which no agent commands the power of the machine: a stop need not wait for their task."""
+_PROVEN_LATER: Final = frozenset({RunStep.START, RunStep.POWER_ON})
+"""Whether the machine is on is proven by the next step: by a hello, or by SSH."""
+_FOLLOWING: Final = {
+    RunStep.POWER_OFF: Move.START,
+    RunStep.START: Move.WORK,
+    RunStep.POWER_ON: Move.REACH,
+    RunStep.REACH: Move.CLOSE,
+}
 
 
 def _undone(run: Standing, failure: str | None) -> Next:
@@ -151,7 +186,8 @@ def _after_end(run: Standing) -> Next | None:
     if part is not None and part.is_open and not run.is_overdue:
         return None
     if part is not None and not part.is_open and part.failure is None:
-        return Next(Move.CLOSE)
+        is_deployed = run.kind is RunKind.DEPLOY and run.failure is None and not run.is_stopped
+        return Next(Move.POWER_ON if is_deployed else Move.CLOSE)
     if run.attempts < END_ATTEMPTS_MAX:
         return Next(Move.END_AGAIN)
     why = "its task did not end" if part is None or part.failure is None else part.failure

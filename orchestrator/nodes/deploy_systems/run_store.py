@@ -39,26 +39,31 @@ class DeployRun:
     failure: str | None
     parameters: dict[str, Any]
     work_seconds: int
+    task_id: UUID | None
+    allocation_id: UUID | None
+    claim_id: int | None
 
 
 _IS_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
 _NEWEST = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
-       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds
+       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
+       r.task_id, r.allocation_id, r.claim_id
 from deploy_runs r where r.node_id = :node_id order by r.id desc limit 1
 """
 _OPEN = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
-       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds
+       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
+       r.task_id, r.allocation_id, r.claim_id
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _INSERT = """
-insert into deploy_runs (node_id, site_id, kind, medium, parameters, work_seconds, requested_by, bmc_task_id, waits_for,
-                         waits_since, waits_until)
+insert into deploy_runs (node_id, site_id, kind, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
+                         allocation_id, claim_id, waits_for, waits_since, waits_until)
 select :node_id, :site_id, :kind, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
-       'site_agent', c.now, c.now + make_interval(secs => :seconds_max)
+       :task_id, :allocation_id, :claim_id, 'site_agent', c.now, c.now + make_interval(secs => :seconds_max)
 from (select clock_timestamp() as now) c
 """
 _FORGET = """
@@ -67,7 +72,8 @@ delete from deploy_runs where node_id = :node_id and ended_at is not null and id
 """
 _STEP = """
 update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
-    attempts = attempts + :attempts, waits_for = :waits_for, waits_since = clock_timestamp(),
+    attempts = case when :step <> 'end' then attempts when step = 'end' then attempts + 1 else 1 end,
+    waits_for = :waits_for, waits_since = clock_timestamp(),
     waits_until = clock_timestamp() + make_interval(secs => :seconds_max)
 where id = :id
 """
@@ -78,15 +84,18 @@ where id = :id and stop_requested_at is null
 """
 _END = """
 update deploy_runs set ended_at = clock_timestamp(), outcome = :outcome, failure = left(:failure, 500), waits_for = null,
-    waits_since = null, waits_until = null
+    waits_since = null, waits_until = null, parameters = parameters - 'config_drive'
 where id = :id
 """
 _STANDING = """
 select b.id is not null as has_bmc_task, b.outcome as bmc_outcome, b.issued_at is not null as bmc_signed,
        b.failure as bmc_failure, d.id is not null as has_deploy_task, d.ended_at is not null as deploy_ended,
        d.task_id is not null as deploy_signed, d.failure as deploy_failure,
-       s.hello_at is not null and s.ended_at is null as is_started, r.waits_until <= clock_timestamp() as is_overdue
+       s.hello_at is not null and s.ended_at is null as is_started, r.waits_until <= clock_timestamp() as is_overdue,
+       r.stop_requested_at is not null
+           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped
 from deploy_runs r
+left join node_tasks k on k.id = r.task_id
 left join bmc_tasks b on b.id = r.bmc_task_id
 left join deploy_tasks d on d.id = r.deploy_task_id
 left join deploy_systems s on s.node_id = r.node_id and s.deploy_epoch = r.deploy_epoch
@@ -98,12 +107,17 @@ select r.node_id from deploy_runs r
 left join bmc_tasks b on b.id = r.bmc_task_id
 left join deploy_tasks d on d.id = r.deploy_task_id
 left join deploy_systems s on s.node_id = r.node_id and s.deploy_epoch = r.deploy_epoch
+left join node_tasks k on k.id = r.task_id
+cross join lateral (
+    select r.stop_requested_at is not null
+           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped
+) o
 where r.ended_at is null
   and (r.waits_until <= clock_timestamp()
-       or case when r.step = 'work' then d.id is null or d.ended_at is not null or r.stop_requested_at is not null
+       or case when r.step = 'work' then d.id is null or d.ended_at is not null or o.is_stopped
                else b.id is null or b.outcome is not null
                     or r.step = 'start' and s.hello_at is not null and s.ended_at is null
-                    or r.step <> 'end' and r.stop_requested_at is not null and b.issued_at is null end)
+                    or r.step <> 'end' and o.is_stopped and (r.step = 'reach' or b.issued_at is null) end)
 order by r.waits_until, r.id limit :limit
 """
 
@@ -145,15 +159,28 @@ class RunWork:
     seconds_max: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunOwner:
+    """The task of an allocation that a run performs, and the claim that it runs for."""
+
+    task_id: UUID
+    allocation_id: UUID
+    claim_id: int
+
+
 async def insert_run(
     tx: Transaction, node_id: UUID, site_id: UUID, work: RunWork, medium: Mapping[str, Any], by: str, bmc_task_id: UUID,
-    seconds_max: float,
+    seconds_max: float, owner: RunOwner | None = None,
 ) -> None:  # fmt: skip
-    """A run of a locked node that has none open, at its first step. Of the ended ones the newest `HISTORY_MAX` are kept."""
+    """A run of a locked node that has none open, at its first step; `owner` None: an operator's.
+
+    Of the ended ones the newest `HISTORY_MAX` are kept.
+    """
     values = {
         "node_id": node_id, "site_id": site_id, "kind": work.kind.value, "medium": json.dumps(medium), "by": by,
         "bmc_task_id": bmc_task_id, "seconds_max": seconds_max, "parameters": json.dumps(work.parameters),
-        "work_seconds": work.seconds_max,
+        "work_seconds": work.seconds_max, "task_id": owner and owner.task_id,
+        "allocation_id": owner and owner.allocation_id, "claim_id": owner and owner.claim_id,
     }  # fmt: skip
     await tx.execute(_INSERT, values)
     await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX})
@@ -165,7 +192,7 @@ async def set_step(
     """The open run is at this step, which waits for so long; `bmc_task_id` None: for its deploy system."""
     values = {
         "id": run, "step": step.value, "bmc_task_id": bmc_task_id, "failure": failure, "seconds_max": seconds_max,
-        "attempts": int(step is RunStep.END), "waits_for": "deploy_system" if bmc_task_id is None else "site_agent",
+        "waits_for": "deploy_system" if bmc_task_id is None else "site_agent",
     }  # fmt: skip
     await tx.execute(_STEP, values)
 
@@ -195,8 +222,8 @@ async def read_standing(tx: Transaction, run: DeployRun) -> Standing:
     elif row.has_bmc_task:
         part = Part(row.bmc_outcome is None, row.bmc_signed, row.bmc_failure, row.bmc_outcome == "unknown")
     return Standing(
-        run.step, part, run.deploy_epoch is not None, row.is_started, run.stop_requested_at is not None, row.is_overdue,
-        run.failure, run.attempts,
+        run.step, part, run.deploy_epoch is not None, row.is_started, row.is_stopped, row.is_overdue,
+        run.failure, run.attempts, run.kind,
     )  # fmt: skip
 
 

@@ -180,11 +180,13 @@ deploy_runs = Table(
     Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
     Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
     Column("site_id", Uuid, nullable=False),
-    Column("kind", Text, CheckConstraint("kind in ('inspect', 'wipe')", name="deploy_run_kind"), nullable=False),
+    Column(
+        "kind", Text, CheckConstraint("kind in ('inspect', 'wipe', 'deploy')", name="deploy_run_kind"), nullable=False
+    ),
     Column(
         "step",
         Text,
-        CheckConstraint("step in ('power_off', 'start', 'work', 'end')", name="deploy_run_step"),
+        CheckConstraint("step in ('power_off', 'start', 'work', 'end', 'power_on', 'reach')", name="deploy_run_step"),
         nullable=False,
         server_default="power_off",
     ),
@@ -224,6 +226,10 @@ deploy_runs = Table(
         nullable=False,
         server_default=text("1800"),
     ),
+    Column("task_id", Uuid),
+    Column("allocation_id", Uuid),
+    Column("claim_id", BigInteger),
+    CheckConstraint("num_nulls(task_id, allocation_id, claim_id) in (0, 3)", name="deploy_run_owner_is_whole"),
     CheckConstraint("num_nulls(stop_requested_at, stop_requested_by) in (0, 2)", name="deploy_run_stop_is_whole"),
     CheckConstraint("num_nulls(deploy_epoch, deploy_task_id) in (0, 2)", name="deploy_run_permission_is_whole"),
     CheckConstraint("num_nulls(ended_at, outcome) in (0, 2)", name="deploy_run_end_is_whole"),

@@ -92,7 +92,7 @@ def _said(present: Bmc | None, address: Address, generation: int, password: NewP
 async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
     """204: the BMC, its sealed passwords and its tasks are deleted; a node without an agent is offline.
 
-    Refusals: `NotFound`; `InvalidState` if a task is open.
+    Refusals: `NotFound`; `InvalidState` if a task or a run is open; `NodeInUse`: an allocation can be released through it alone.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -101,6 +101,12 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
             raise NotFound(f"node {node_id} has no BMC")
         await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
+        claims = (await deploy_systems.read_use(tx, node_id)).claims
+        renting = [{"claim_id": claim, "owner_kind": kind} for claim, kind in claims.items() if kind == "allocation"]
+        if renting:
+            raise NodeInUse(
+                "an allocation is on the machine, which is wiped through its BMC; release it first", claims=renting
+            )
         await bmcs.delete_bmc(tx, node_id)
         await set_unreachable(tx, node_id)
         await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)

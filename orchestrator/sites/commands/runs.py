@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final
 from uuid import UUID, uuid4
 
 from node_agent.wire.deploy_medium import MediumNetwork
@@ -38,6 +39,7 @@ from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import bmc_tasks, bmcs
 from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.tenancies import conclude, open_waiting
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _WORKER = Actor(ActorKind.WORKER, "deploy_runs")
@@ -154,7 +156,7 @@ def _reported(bmc: Bmc) -> UUID | None:
 async def stop_run(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
     """200 with the run: its permission ends at once, and the worker switches the machine off and takes the medium away.
 
-    Refusals: `NotFound`, `InvalidState` if no run is open. Repeating it changes nothing.
+    Refusals: `NotFound`, `InvalidState` if no run is open, or if it is an allocation's. Repeating it changes nothing.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -162,6 +164,11 @@ async def stop_run(context: Context, operation: Operation, actor: Actor, node_id
         run = await run_store.read_open(tx, node_id)
         if run is None:
             raise InvalidState("no run of a deploy system is open on the node", state="no_run")
+        if run.allocation_id is not None:
+            raise InvalidState(
+                f"the run is of allocation {run.allocation_id}; it ends when that is released: berth force-release",
+                state="run_of_allocation",
+            )
         await run_store.request_stop(tx, run.id, f"{actor.kind.value}:{actor.id}")
         if run.deploy_epoch is not None:
             await store.end_permission(tx, node_id, "revoked")
@@ -179,23 +186,34 @@ async def _shown(tx: Transaction, node_id: UUID) -> Done:
 
 
 async def advance_run(context: Context, node_id: UUID) -> Move | None:
-    """Move the open run of the node by one step, evaluated under the locks of node and BMC; None: its task is under way."""
+    """Move the open run of the node by one step, or open the one that an allocation waits for, under the locks of node and BMC.
+
+    None: its task is under way, or there is none.
+    """
 
     async def work(tx: Transaction) -> Move | None:
         await nodes.lock_node(tx, node_id)
-        await bmcs.lock_bmc(tx, node_id)
+        bmc = await bmcs.lock_bmc(tx, node_id)
         run = await run_store.read_open(tx, node_id)
         if run is None:
-            return None
-        following = next_move(await run_store.read_standing(tx, run))
+            return await open_waiting(tx, node_id, bmc)
+        standing = await run_store.read_standing(tx, run)
+        following = next_move(standing)
         if following is not None:
-            await _move(tx, run, following)
+            await _move(tx, run, following, standing.is_stopped)
         return None if following is None else following.move
 
     return await transact(context, work)
 
 
-async def _move(tx: Transaction, run: DeployRun, following: Next) -> None:
+_REQUESTS: Final = {
+    Move.START: (RunStep.START, BmcTaskKind.START_DEPLOY),
+    Move.POWER_ON: (RunStep.POWER_ON, BmcTaskKind.POWER_ON),
+    Move.REACH: (RunStep.REACH, BmcTaskKind.REACH),
+}
+
+
+async def _move(tx: Transaction, run: DeployRun, following: Next, is_stopped: bool) -> None:
     failure = following.failure or run.failure
     if following.move is Move.WORK:
         task = await bmc_tasks.lock_open(tx, run.node_id)
@@ -205,9 +223,9 @@ async def _move(tx: Transaction, run: DeployRun, following: Next) -> None:
         return
     await bmc_tasks.end_open(tx, run.node_id, "run_ended: its run goes on without it")
     if following.move is Move.CLOSE:
-        await _close(tx, run, failure)
-    elif following.move is Move.START:
-        await _request(tx, run, RunStep.START, BmcTaskKind.START_DEPLOY, failure)
+        await _close(tx, run, failure, is_stopped)
+    elif following.move in _REQUESTS:
+        await _request(tx, run, *_REQUESTS[following.move], failure)
     else:
         await store.end_permission(tx, run.node_id, "revoked")
         await _request(tx, run, RunStep.END, BmcTaskKind.END_DEPLOY, failure)
@@ -221,8 +239,9 @@ async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTask
     await run_store.set_step(tx, run.id, step, task.id, failure, SITE_STEP_SECONDS_MAX)
 
 
-async def _close(tx: Transaction, run: DeployRun, failure: str | None) -> None:
-    outcome = outcome_of(failure, run.stop_requested_at is not None)
+async def _close(tx: Transaction, run: DeployRun, failure: str | None, is_stopped: bool) -> None:
+    outcome = outcome_of(failure, is_stopped)
+    await conclude(tx, run, outcome, failure)
     await run_store.end_run(tx, run.id, outcome, failure)
     said = {"kind": run.kind.value, "outcome": outcome.value, "failure": failure}
     await audit.record(

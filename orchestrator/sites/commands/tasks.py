@@ -9,6 +9,7 @@ from node_agent.wire.sites import BmcPassword, BmcTaskKind, BmcTaskParameters
 from orchestrator.audit import store as audit
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import run_store
 from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
@@ -19,6 +20,7 @@ from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.tenancies import server_of
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _WORKER = Actor(ActorKind.WORKER, "bmc_tasks")
@@ -57,6 +59,10 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
         if task.kind is BmcTaskKind.START_DEPLOY:
             keys = await agents.sealing_keys(tx, bmc.site_id)
             parameters = parameters.model_copy(update={"boot": await permit_boot(tx, bmc, keys)})
+        elif task.kind is BmcTaskKind.REACH:
+            run = await run_store.read_open(tx, bmc.node_id)
+            assert run is not None, "only a run requests it"
+            parameters = parameters.model_copy(update={"reach": await server_of(tx, run)})
         await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters)
         return Advanced.ISSUED
 
@@ -81,8 +87,11 @@ async def _parameters(tx: Transaction, bmc: Bmc, task: BmcTask, recovery_key: by
 
 
 async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
-    """Why a system on the machine must not be ended, evaluated again: a claim may have come since the request."""
-    found = (await deploy_systems.read_use(tx, task.node_id)).obstacle(None, writing=False)
+    """Why a system on the machine must not be ended, evaluated again: a claim may have come since the request, or may have ended
+    for which the run is."""
+    run = await run_store.read_open(tx, task.node_id)
+    claim_id = None if run is None else run.claim_id
+    found = (await deploy_systems.read_use(tx, task.node_id)).obstacle(claim_id, writing=False)
     return None if found is None else f"{found}: {DETAILS[found]}"
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from node_agent.protocol import Envelope, TaskBody
 from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TASK_SECONDS_MAX, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE
+from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE, task_seconds_max
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS
@@ -201,7 +201,7 @@ async def issue_task(
         task_id=task.id, type=TYPES[task.kind], node_id=task.node_id, node_epoch=drawn.epoch, allocation_id=None, fence=fence,
         parameters=parameters.model_dump(mode="json"),
         not_before=clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
-        expires_at=clock + timedelta(seconds=TASK_SECONDS_MAX), key_id=signer.key_id,
+        expires_at=clock + timedelta(seconds=task_seconds_max(task.kind)), key_id=signer.key_id,
     )  # fmt: skip
     values = {
         "id": task.id, "fence": fence, "envelope": signer.sign(body).model_dump_json(), "clock": clock,

@@ -76,16 +76,20 @@ select count(*) from ended
 async def finish_task(tx: Transaction, task_id: UUID, report: ResultReport, correlation_id: UUID) -> None:
     """Write a live task's outcome, the timeline's note and the event `task.finished`. The task is locked and live."""
     failure = report.failure
-    ended = await tx.execute(
-        _FINISH,
-        {
-            "id": task_id,
-            "state": TaskState.COMPLETED.value if report.outcome == "completed" else TaskState.FAILED.value,
-            "result": None if report.result is None else json.dumps(report.result),
-            "code": None if failure is None else failure.code.value,
-            "detail": None if failure is None else failure.detail,
-            "event_type": EventType.TASK_FINISHED.value,
-            "correlation_id": correlation_id,
-        },
-    )
+    state = TaskState.COMPLETED if report.outcome == "completed" else TaskState.FAILED
+    result = None if report.result is None else json.dumps(report.result)
+    code, detail = (None, None) if failure is None else (failure.code.value, failure.detail)
+    await finish_with(tx, task_id, state, result, code, detail, correlation_id)
+
+
+async def finish_with(
+    tx: Transaction, task_id: UUID, state: TaskState, result: str | None, code: str | None, detail: str | None,
+    correlation_id: UUID,
+) -> None:  # fmt: skip
+    """As `finish_task`, with a result as JSON text and any code of a failure."""
+    values = {
+        "id": task_id, "state": state.value, "result": result, "code": code, "detail": detail,
+        "event_type": EventType.TASK_FINISHED.value, "correlation_id": correlation_id,
+    }  # fmt: skip
+    ended = await tx.execute(_FINISH, values)
     assert ended.scalar_one() == 1, "a task that is locked and live can be finished"

@@ -6,7 +6,7 @@ live; the database refuses a second (`one_live_task`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -102,6 +102,10 @@ class Instructions:
                 " stated size"
             )
 
+    def for_site(self) -> Instructions:
+        """The same for a machine that a site deploys: its deploy system checks images, and no agent makes guests or networks."""
+        return replace(self, checks_images=True, sizes_guests=True, networked=False)
+
     def faults_for(self, labels_allowed: bool) -> dict[str, str]:
         """The fault switches of the node and, where labels may throw them, of the allocation, which win."""
         return {**self.faults, **switches_of(self.labels)} if labels_allowed else self.faults
@@ -132,9 +136,9 @@ where a.id = :id
 """
 _INSERT = """
 insert into node_tasks
-    (id, node_id, node_epoch, type, allocation_id, fence, attempt, envelope, notify, not_before, expires_at)
+    (id, node_id, node_epoch, type, allocation_id, fence, attempt, envelope, notify, not_before, expires_at, deploy_epoch)
 values (:id, :node_id, :node_epoch, :type, :allocation_id, :fence, :attempt, cast(:envelope as jsonb), :notify,
-        :not_before, :expires_at)
+        :not_before, :expires_at, case when :by_site then 0 end)
 """
 _SUPERSEDE = """
 update node_tasks set state = 'superseded', finished_at = clock_timestamp()
@@ -218,8 +222,12 @@ async def issue_task(
     attempt: int,
     notify: str,
     valid_seconds: float,
+    by_site: bool = False,
 ) -> Issued:
-    """Sign and queue a task, superseding any live one. `notify` names the workflow to wake when it ends."""
+    """Sign and queue a task, superseding any live one. `notify` names the workflow to wake when it ends.
+
+    `by_site`: the site of the node performs it by a run of a deploy system, and no agent of the node leases it.
+    """
     if subject.task is not None and subject.task.live:
         await supersede_live_tasks(tx, subject.id)
     body = TaskBody(
@@ -248,6 +256,7 @@ async def issue_task(
             "notify": notify,
             "not_before": body.not_before,
             "expires_at": body.expires_at,
+            "by_site": by_site,
         },
     )
     return Issued(body.task_id, body.expires_at)

@@ -1,4 +1,4 @@
-"""Mutants of runs that wipe a machine."""
+"""Mutants of runs that wipe a machine, and of those that perform the tasks of allocations."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ _WHOLE = f"{_TESTS}::test_a_wipe_erases_every_disk_of_the_inspection_and_shows_t
 
 def _mutant(what: str, file: str, old: str, new: str, test: str, area: str = "nodes") -> Mutant:
     return Mutant(f"metal wipes: {what}", area, file, old, new, (test,))
+
+
+_RENTING = "tests/sites/renting/test_tenancies.py"
+_RENTED = f"{_RENTING}::test_a_machine_is_deployed_reached_and_wiped"
+_REACHING = "tests/sites/renting/test_reaching.py"
+_SITE_TASKS = "orchestrator/tasks/store/site_tasks.py"
+_TENANCIES = "orchestrator/sites/tenancies.py"
+_RULES = "orchestrator/nodes/deploy_systems/run_rules.py"
+
+
+def _rented(what: str, file: str, old: str, new: str, test: str, area: str = "nodes") -> Mutant:
+    return Mutant(f"metal renting: {what}", area, file, old, new, (test,))
 
 
 MUTANTS: list[Mutant] = [
@@ -58,5 +70,75 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "what a failed wipe has done is not reported", "node_agent/deploy_system/work/wiping.py", "        failure.evidence =",
         "        _ =", "tests/deploy_system/work/test_wipes.py::test_what_is_left_after_the_overwrite_fails_closed", "agent",
+    ),
+    _rented(
+        "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",
+        "case when :by_site then null end",
+        f"{_RENTING}::test_no_agent_of_the_node_leases_or_reports_the_tasks_of_a_site",
+    ),
+    _rented(
+        "what an agent provisioned is wiped away by a site", _SITE_TASKS, "and t.deploy_epoch is null\n", "and false\n",
+        f"{_RENTING}::test_what_an_agent_provisioned_is_released_by_the_agent",
+    ),
+    _rented(
+        "a run goes on whose task was superseded", "orchestrator/nodes/deploy_systems/run_store.py",
+        "           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped\nfrom",
+        "           or false as is_stopped\nfrom",
+        f"{_RENTING}::test_a_release_at_any_step_undoes_the_deployment_and_wipes[work]",
+    ),
+    _rented("a machine is active at power on", _RULES, "RunStep.POWER_ON: Move.REACH", "RunStep.POWER_ON: Move.CLOSE", _RENTED),
+    _rented(
+        "another host key is a proof", "node_agent/site/reaching.py", "server.port, server.host_key, ATTEMPT",
+        "server.port, None, ATTEMPT", f"{_REACHING}::test_the_expected_host_key_is_a_proof_and_another_one_is_none", "agent",
+    ),
+    _rented(
+        "a machine is reached after the lease", "node_agent/site/reaching.py", "                guard()\n", "",
+        f"{_REACHING}::test_nothing_is_reached_after_the_lease", "agent",
+    ),
+    _rented(
+        "the largest disk is the root disk", "orchestrator/nodes/deploy_systems/deploy_orders.py", "return min(fitting",
+        "return max(fitting", _RENTED,
+    ),
+    _rented(
+        "a qcow2 image is tried",
+        "orchestrator/nodes/deploy_systems/deploy_orders.py",
+        "image.format is not ImageFormat.RAW or ",
+        "",
+        f"{_RENTING}::test_what_no_run_can_perform_fails_at_once",
+    ),
+    _rented(
+        "an operator stops the run of an allocation", _RUNS, "        if run.allocation_id is not None:", "        if False:",
+        f"{_RENTING}::test_an_operator_does_not_stop_the_run_of_an_allocation",
+    ),
+    _rented(
+        "keys stay in the task of the deploy system", "orchestrator/nodes/deploy_systems/task_store.py",
+        "set parameters = parameters - 'config_drive',", "set parameters = parameters,",
+        f"{_RENTING}::test_nothing_of_the_tenants_login_stays_after_the_release",
+    ),
+    _rented(
+        "keys stay in the run", "orchestrator/nodes/deploy_systems/run_store.py", "parameters = parameters - 'config_drive'",
+        "parameters = parameters", f"{_RENTING}::test_nothing_of_the_tenants_login_stays_after_the_release",
+    ),
+    _rented(
+        "the BMC of a rented machine is removed",
+        "orchestrator/sites/commands/bmcs.py",
+        "        if renting:",
+        "        if False:",
+        f"{_RENTING}::test_verbs_and_the_removal_of_the_bmc_are_refused_while_a_tenant_is_there",
+    ),
+    _rented(
+        "a verb of a rented machine is queued for no agent", "orchestrator/allocations/commands/verbs.py",
+        "subject.shape is Shape.BAREMETAL and await", "False and await",
+        f"{_RENTING}::test_verbs_and_the_removal_of_the_bmc_are_refused_while_a_tenant_is_there",
+    ),
+    _rented(
+        "a disk of the deployment need not be wiped",
+        _TENANCIES,
+        '"devices": [_device(disk.serial) for disk in disks if disk.serial is not None]',
+        '"devices": []', f"{_RENTING}::test_a_disk_that_was_deployed_and_is_not_wiped_keeps_the_units",
+    ),
+    _rented(
+        "a start of another permission ends the task of the allocation", "orchestrator/nodes/deploy_systems/store.py",
+        "and deploy_epoch > 0", "and deploy_epoch is not null", _RENTED,
     ),
 ]  # fmt: skip

@@ -279,7 +279,9 @@ MUTANTS: list[Mutant] = [
         RUN_RULES,
         "return Next(Move.END if run.is_permitted else Move.CLOSE, failure)",
         "return Next(Move.CLOSE, failure)",
-        (f"{RUNS}::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",),
+        (
+            "tests/sites/renting/test_run_rules.py::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",
+        ),
     ),
     Mutant(
         "sites: a run waits on after its deadline",
@@ -287,13 +289,15 @@ MUTANTS: list[Mutant] = [
         RUN_RULES,
         "    if part is not None and part.is_open and not run.is_overdue:\n        if run.is_stopped",
         "    if part is not None and part.is_open:\n        if run.is_stopped",
-        (f"{RUNS}::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",),
+        (
+            "tests/sites/renting/test_run_rules.py::test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system",
+        ),
     ),
     Mutant(
         "sites: the report of an agent proves a boot, not the hello",
         "nodes",
         RUN_RULES,
-        "    if run.step is RunStep.START and run.is_started and not run.is_stopped:",
+        "    if run.step is RunStep.START and run.is_started:",
         "    if False:",
         (f"{RUNS}::test_a_hello_proves_the_boot_whatever_the_agent_reports",),
     ),
@@ -317,8 +321,8 @@ MUTANTS: list[Mutant] = [
         "sites: an end that failed counts as done",
         "nodes",
         RUN_RULES,
-        "    if part is not None and not part.is_open and part.failure is None:\n        return Next(Move.CLOSE)",
-        "    if part is not None and not part.is_open:\n        return Next(Move.CLOSE)",
+        "    if part is not None and not part.is_open and part.failure is None:\n        is_deployed",
+        "    if part is not None and not part.is_open:\n        is_deployed",
         (f"{RUNS}::test_an_end_that_fails_is_tried_again_and_then_named",),
     ),
     Mutant(

@@ -84,10 +84,15 @@ CHECKS = {
         ({**_COMPLETED, "result": None}, {**_COMPLETED, "task_id": None, "issued_at": None}),
         (_COMPLETED,),
     ),
-    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe"),
-    "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end"),
+    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy"),
+    "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach"),
     "deploy_run_medium_is_bounded": Check(
         "deploy_runs", ({"medium": json.dumps({"a": "x" * 16384})},), ({"medium": json.dumps({"a": "x" * 16000})},)
+    ),
+    "deploy_run_owner_is_whole": Check(
+        "deploy_runs",
+        whole_or_absent({"task_id": OTHER, "allocation_id": OTHER, "claim_id": 1}),
+        ({}, {"task_id": OTHER, "allocation_id": OTHER, "claim_id": 1}),
     ),
     "deploy_run_parameters_are_bounded": Check(
         "deploy_runs", ({"parameters": '"' + "x" * 131_071 + '"'},), ({"parameters": '"' + "x" * 131_070 + '"'},)

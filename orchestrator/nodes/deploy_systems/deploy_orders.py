@@ -1,0 +1,94 @@
+"""What a deployment writes on an inspected machine: image, root disk, and the config drive of the tenant. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from node_agent.protocol import ProvisionParameters
+from node_agent.wire.deploy_medium import MediumNetwork
+from node_agent.wire.deploy_tasks import ConfigDrive, DiskIdentity, MetalDeployParameters, MetalInspectReport
+from node_agent.wire.fields import first_error
+from node_agent.wire.images import ImageFormat
+from orchestrator.nodes.deploy_systems.run_rules import RunKind, deploy_seconds
+from orchestrator.nodes.deploy_systems.run_store import RunWork
+
+SPARE_BYTES: Final = 16 * 2**20
+"""Beside the image: the config drive, and the backup of the partition table."""
+_ANY_EPOCH: Final = 1
+"""The deploy epoch is known when the deploy system is permitted."""
+
+
+class NotDeployable(Exception):
+    """Nothing is begun on the machine; `code` is one of the failures of allocations."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def deploy_of(
+    report: MetalInspectReport, wanted: ProvisionParameters, allocation_id: UUID, network: MediumNetwork
+) -> RunWork:
+    """The work of a run that deploys an allocation on the machine of this inspection. Raises `NotDeployable`.
+
+    The root disk is the smallest one that the image fits; the others are not opened.
+    """
+    image = wanted.image
+    if image.format is not ImageFormat.RAW or image.disk_bytes_min is None:
+        raise NotDeployable(
+            "image_does_not_fit",
+            f"the image {image.name} is not published as raw with its size: machines are deployed from raw images alone,"
+            " also compressed by zstd; their smallest disk is what they unpack to",
+        )
+    try:
+        parameters = MetalDeployParameters(
+            deploy_epoch=_ANY_EPOCH, root_disk=_root_disk(report, image.disk_bytes_min), image=image,
+            image_bytes=image.disk_bytes_min,
+            config_drive=ConfigDrive(
+                hostname=wanted.hostname, instance_id=str(allocation_id), ssh_public_keys=wanted.ssh_public_keys,
+                user_data=wanted.user_data, network=netplan_of(network),
+            ),
+        )  # fmt: skip
+    except ValidationError as error:
+        raise NotDeployable(
+            "task_refused", f"the deployment cannot be described: {first_error(error)[:300]}"
+        ) from error
+    content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
+    return RunWork(RunKind.DEPLOY, content, deploy_seconds(image.disk_bytes_min))
+
+
+def _root_disk(report: MetalInspectReport, image_bytes: int) -> DiskIdentity:
+    found = []
+    for disk in report.topology.disks or ():
+        try:
+            found.append(DiskIdentity.model_validate({"serial": disk.serial, "size_bytes": disk.size_bytes}))
+        except ValidationError:
+            continue  # a disk that cannot be named cannot be the root disk
+    fitting = [disk for disk in found if disk.size_bytes >= image_bytes + SPARE_BYTES]
+    if not fitting:
+        raise NotDeployable(
+            "image_does_not_fit",
+            f"no disk of the inspection holds the image's {image_bytes} bytes and the config drive",
+        )
+    return min(fitting, key=lambda disk: (disk.size_bytes, disk.serial))
+
+
+def netplan_of(network: MediumNetwork) -> dict[str, Any]:
+    """The network configuration (version 2) of the tenant's system: the address of the machine's deploy systems."""
+    family = network.address.version
+    addressed: dict[str, Any] = {"addresses": [str(network.address)]}
+    if network.gateway is not None:
+        addressed["routes"] = [{"to": "0.0.0.0/0" if family == 4 else "::/0", "via": network.gateway}]
+    port: dict[str, Any] = {"match": {"macaddress": network.mac}}
+    if network.mtu is not None:
+        port["mtu"] = network.mtu
+    if network.vlan is None:
+        return {"version": 2, "ethernets": {"port0": {**port, **addressed}}}
+    return {
+        "version": 2, "ethernets": {"port0": port},
+        "vlans": {"vlan0": {"id": network.vlan, "link": "port0", **addressed}},
+    }  # fmt: skip

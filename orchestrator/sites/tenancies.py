@@ -1,0 +1,141 @@
+"""Runs that perform the tasks of allocations: opened when nothing else works on the machine, concluded at their end.
+
+The task of the allocation is the one that its workflow waits for; the run is how the site performs it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from node_agent.protocol import ProvisionParameters, TaskType
+from node_agent.wire.deploy_medium import MediumNetwork
+from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalWipeReport
+from node_agent.wire.images import LOGIN_USER
+from node_agent.wire.sites import BmcTaskKind, SshServer
+from orchestrator.database.transactions import Transaction
+from orchestrator.nodes.deploy_systems import run_store, store, task_store
+from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of
+from orchestrator.nodes.deploy_systems.refusals import NotWipeable
+from orchestrator.nodes.deploy_systems.run_rules import SITE_STEP_SECONDS_MAX, Move, RunKind, RunOutcome
+from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunOwner, RunWork
+from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
+from orchestrator.sites.rules import REQUEST_SECONDS_MAX
+from orchestrator.sites.store import bmc_tasks
+from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.tasks.store import site_tasks
+from orchestrator.tasks.store.site_tasks import SiteTask
+
+SSH_PORT: Final = 22
+CLEANUP_FAILED: Final = "cleanup_failed"
+RUN_FAILED: Final = "machine_run_failed"
+CODES: Final = {
+    "image_download_failed": "image_download_failed", "image_checksum_mismatch": "image_checksum_mismatch",
+    "image_does_not_fit": "image_does_not_fit", "not_reached": "ssh_readiness_timeout",
+}  # fmt: skip
+"""Failures of runs that are failures of allocations too; of the others the detail has the code."""
+
+
+async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move | None:
+    """Open the run of the task that waits on a locked node without one; None if there is none. A task that no run can perform has
+    failed, and nothing was done on the machine."""
+    task = await site_tasks.read_waiting(tx, node_id)
+    if task is None:
+        return None
+    try:
+        if bmc is None:
+            raise NotDeployable(RUN_FAILED, "no_bmc: the node has no BMC any more; set it again: berth node bmc set")
+        work, medium = await _prepared(tx, node_id, task)
+    except NotWipeable as refusal:
+        failure = (CLEANUP_FAILED, f"{refusal.extra['reason']}: {refusal.detail}")
+        await site_tasks.finish_if_live(tx, task.id, None, failure)
+        return Move.REFUSE
+    except NotDeployable as refusal:
+        code = refusal.code if task.type is TaskType.PROVISION_USER else CLEANUP_FAILED
+        await site_tasks.finish_if_live(tx, task.id, None, (code, refusal.detail))
+        return Move.REFUSE
+    by = f"allocation:{task.allocation_id}"
+    begun = await bmc_tasks.request_task(
+        tx, node_id, bmc.site_id, BmcTaskKind.POWER_OFF, by, REQUEST_SECONDS_MAX
+    )  # fmt: skip
+    owner = RunOwner(task.id, task.allocation_id, task.claim_id)
+    await run_store.insert_run(
+        tx, node_id, bmc.site_id, work, medium, by, begun.id, SITE_STEP_SECONDS_MAX, owner
+    )  # fmt: skip
+    return Move.OPEN
+
+
+async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, dict[str, Any]]:
+    """Work and medium of the run: the network and the addresses are those of the newest run of the node."""
+    known = await store.read_machine(tx, node_id)
+    before = await run_store.read_newest(tx, node_id)
+    if known is None or before is None:
+        raise NotDeployable(RUN_FAILED, "not_inspected: no run has inspected the machine: berth node inspect")
+    report = MetalInspectReport.model_validate(known.report)
+    medium = {**before.medium, "smbios_uuid": str(known.smbios_uuid)}
+    if task.type is not TaskType.PROVISION_USER:
+        return wipe_of(report), medium
+    network = MediumNetwork.model_validate(medium["network"])
+    wanted = ProvisionParameters.model_validate(task.parameters)
+    return deploy_of(report, wanted, task.allocation_id, network), medium
+
+
+async def server_of(tx: Transaction, run: DeployRun) -> SshServer:
+    """The SSH server of the deployed machine, with the host key that its deploy system has reported."""
+    _, report = await task_store.read_result(tx, run.deploy_task_id)
+    found = MetalDeployReport.model_validate(report)
+    network = MediumNetwork.model_validate(run.medium["network"])
+    return SshServer(host=network.address.ip, port=SSH_PORT, host_key=found.host_key)
+
+
+async def conclude(tx: Transaction, run: DeployRun, outcome: RunOutcome, failure: str | None) -> None:
+    """End the task of the allocation that the run has performed, unless it does not count any more."""
+    if run.task_id is None:
+        return
+    if outcome is RunOutcome.COMPLETED:
+        deploys = run.kind is RunKind.DEPLOY
+        result = await (_provisioned(tx, run) if deploys else _released(tx, run))
+        await site_tasks.finish_if_live(tx, run.task_id, result, None)
+        return
+    why = failure or "stopped: the run was stopped"
+    code = CODES.get(why.partition(":")[0], RUN_FAILED) if run.kind is RunKind.DEPLOY else CLEANUP_FAILED
+    await site_tasks.finish_if_live(tx, run.task_id, None, (code, why))
+
+
+async def _provisioned(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+    """The result of `allocation.provision_user`. Its devices are the disks: the release must prove each."""
+    _, found = await task_store.read_result(tx, run.deploy_task_id)
+    report = MetalDeployReport.model_validate(found)
+    server = await server_of(tx, run)
+    machine = await store.read_machine(tx, run.node_id)
+    disks = [] if machine is None else MetalInspectReport.model_validate(machine.report).topology.disks or []
+    user = run.parameters["image"].get("login_user", LOGIN_USER)
+    return {
+        "connection": {"host": str(server.host), "port": server.port, "user": user, "host_key": server.host_key},
+        "image_sha256": report.image_sha256,
+        "evidence": {
+            "devices": [_device(disk.serial) for disk in disks if disk.serial is not None],
+            "deploy_run": str(run.id), "root_disk": report.root_disk.model_dump(), "boot_entry": report.boot_entry,
+        },
+    }  # fmt: skip
+
+
+async def _released(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+    """The result of `allocation.deprovision_user`: a completed wipe has proven each disk of its order."""
+    _, found = await task_store.read_result(tx, run.deploy_task_id)
+    report = MetalWipeReport.model_validate(found)
+    devices = [
+        {
+            "device": _device(disk.serial), "size_bytes": disk.size_bytes, "method": disk.method,
+            "read_bytes": disk.read_bytes, "proven": disk.proven,
+        }
+        for disk in report.disks
+    ]  # fmt: skip
+    return {
+        "released": True, "hard_stopped": False, "wiped": True, "leases_released": True,
+        "evidence": {"devices": devices, "deploy_run": str(run.id), "tpm": report.tpm, "by": "deploy_system"},
+    }  # fmt: skip
+
+
+def _device(serial: str) -> str:
+    return f"disk {serial}"

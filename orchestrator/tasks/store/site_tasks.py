@@ -1,0 +1,103 @@
+"""SQL of the tasks of allocations that the site of a node performs, by a run of a deploy system on the node's machine.
+
+Their `deploy_epoch` is 0: no agent of a node and no deploy system leases them. The caller holds the lock of the node's row.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from node_agent.protocol import Envelope, TaskBody, TaskType
+from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
+from orchestrator.tasks.store.results import finish_with
+
+PROVISION_SECONDS_MAX: Final = 86_400.0
+"""Longer than the end of another run and a run that deploys can take."""
+RELEASE_SECONDS_MAX: Final = 691_200.0
+"""The same, with a run that wipes."""
+
+_IS_OF_SITE = """
+select n.shape = 'baremetal' and exists (select from node_bmcs b where b.node_id = n.id)
+       and not exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch is null
+                       and t.type = 'allocation.provision_user')
+from nodes n where n.id = :node_id
+"""
+_WAS_DEPLOYED = "select exists (select from node_tasks where allocation_id = :id and deploy_epoch = 0)"
+_FIND_WAITING = """
+select t.node_id from node_tasks t
+where t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
+  and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
+  and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
+  and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
+order by t.node_id limit :limit
+"""
+_READ_WAITING = """
+select t.id, t.type, t.allocation_id, t.envelope, a.claim_id
+from node_tasks t join allocations a on a.id = t.allocation_id
+where t.node_id = :node_id and t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
+  and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
+  and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
+  and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
+"""
+_READ_OPEN = """
+select t.state, a.correlation_id from node_tasks t join allocations a on a.id = t.allocation_id
+where t.id = :id for no key update of t
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTask:
+    """A live task of an allocation that no run performs yet."""
+
+    id: UUID
+    type: TaskType
+    allocation_id: UUID
+    claim_id: int
+    parameters: dict[str, Any]
+
+
+async def is_of_site(reading: Reading, allocation_id: UUID, node_id: UUID) -> bool:
+    """Whether the site of the node performs the allocation's tasks: the machine has a BMC, and no agent has performed any."""
+    row = await reading.execute(_IS_OF_SITE, {"allocation_id": allocation_id, "node_id": node_id})
+    return bool(row.scalar_one())
+
+
+async def is_deployed_by_site(reading: Reading, allocation_id: UUID) -> bool:
+    """Whether a site has performed a task of the allocation, so that no agent knows it."""
+    return bool((await reading.execute(_WAS_DEPLOYED, {"id": allocation_id})).scalar_one())
+
+
+async def find_waiting(reading: Reading, limit: int) -> list[UUID]:
+    """Nodes with a task that waits for its run, while nothing else works on the machine."""
+    return list((await reading.execute(_FIND_WAITING, {"limit": limit})).scalars())
+
+
+async def read_waiting(tx: Transaction, node_id: UUID) -> SiteTask | None:
+    """The task of the locked node that waits for its run; None while anything works on the machine."""
+    row = (await tx.execute(_READ_WAITING, {"node_id": node_id})).first()
+    if row is None:
+        return None
+    body = TaskBody.model_validate_json(base64.b64decode(Envelope.model_validate(row.envelope).payload))
+    return SiteTask(row.id, TaskType(row.type), row.allocation_id, row.claim_id, body.parameters)
+
+
+async def finish_if_live(
+    tx: Transaction, task_id: UUID, result: dict[str, Any] | None, failure: tuple[str, str] | None
+) -> bool:
+    """End the task with its result, or with code and detail of a failure; its event wakes the workflow.
+
+    False if it does not count any more: the allocation has gone on without it.
+    """
+    row = (await tx.execute(_READ_OPEN, {"id": task_id})).first()
+    if row is None or TaskState(row.state) not in LIVE_TASK_STATES:
+        return False
+    code, detail = failure or (None, None)
+    state = TaskState.COMPLETED if failure is None else TaskState.FAILED
+    written = None if result is None else json.dumps(result)
+    await finish_with(tx, task_id, state, written, code, detail, row.correlation_id)
+    return True

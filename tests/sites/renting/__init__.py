@@ -1,0 +1,1 @@
+"""Tests of allocations on machines behind BMCs."""

@@ -1,0 +1,222 @@
+"""A tenant rents a machine of QEMU behind sushy-tools' BMC: deployed from the real medium, used over SSH, wiped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import http.server
+import shutil
+import ssl
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migrations.roles import Role
+from node_agent.redfish.contract import BmcAccess
+from orchestrator.allocations.commands.cleanup import begin_release, finish_release
+from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
+from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.operations.execution import Context, Limits
+from orchestrator.operations.store.operations import Operation
+from orchestrator.tasks.signing import load_signer
+from tests.allocations.driving import TENANT
+from tests.databases import as_role
+from tests.metal.lab import GUEST_IMAGE, contains
+from tests.metal.qemu import MAC
+from tests.metal.server import HOST
+from tests.placement.fleet import create_all, create_of, working
+from tests.redfish.emulator import FIRMWARE, VARIABLES, defined
+from tests.sites.emulated import EmulatedStage, access, berth, medium, site, stage, virsh
+from tests.sites.stage import Site
+from tests.support.waiting import wait_for
+
+__all__ = ["access", "medium", "site", "stage"]
+
+# Quicker, without a guest: tests/sites/renting/test_tenancies.py.
+pytestmark = [pytest.mark.hardware, pytest.mark.full, pytest.mark.timeout(2400)]
+DISK_BYTES = 512 << 20
+ADDRESS = "10.0.2.15"
+MARKER = b"TENANT-WAS-HERE-be2740fe"
+RUN_SECONDS_MAX = 900.0
+
+
+@pytest.fixture
+def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
+    """A domain that is off, with one empty disk; its port 22 is reached at its own address. Its UUID."""
+    variables = tmp_path / "machine" / "variables.fd"
+    variables.parent.mkdir()
+    shutil.copy(VARIABLES, variables)
+    variables.chmod(0o666)
+    system = (
+        "<memory unit='MiB'>512</memory><os><type arch='x86_64' machine='q35'>hvm</type>"
+        f"<loader readonly='yes' type='pflash'>{FIRMWARE}</loader><nvram>{variables}</nvram><boot dev='hd'/></os>"
+    )
+    devices = (
+        f"<serial type='file'><source path='{tmp_path}/machine/console'/></serial>"
+        "<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>"
+    )
+    forwarded = f"user,id=n0,hostfwd=tcp:{ADDRESS}:22-:22"
+    arguments = ["-netdev", forwarded, "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=,addr=0x1e"]
+    # In the network namespace of the run: the machine's address leads to the port that QEMU forwards. QEMU is not root.
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("22")
+    # QEMU shows the guest a peer at the host's address only for one of 127.0.0.0/8.
+    local = [f"{ADDRESS}/32", "dev", "lo", "src", "127.0.0.1", "table", "local"]
+    subprocess.run(["ip", "route", "replace", "local", *local], check=True)
+    try:
+        with defined(variables.parent, system, devices, DISK_BYTES, arguments) as identity:
+            yield identity
+    finally:
+        subprocess.run(["ip", "route", "del", "local", *local], check=False)
+
+
+@contextlib.contextmanager
+def image_served(stage: EmulatedStage, directory: Path) -> Iterator[tuple[str, str, int]]:
+    """The test guest's disk, compressed, at an address that machines reach: its URL, SHA-256, and size unpacked."""
+    raw = directory / "mini.raw"
+    subprocess.run(["qemu-img", "convert", "-O", "raw", str(GUEST_IMAGE), str(raw)], check=True)
+    content = subprocess.run(["zstd", "-q", "-c", str(raw)], capture_output=True, check=True).stdout
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            """The image."""
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(stage.authority.listener_certificate, stage.authority.listener_key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"https://{HOST}:{server.server_address[1]}/image"
+        yield url, hashlib.sha256(content).hexdigest(), raw.stat().st_size
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Tenancy:
+    """The tenant's allocation, and the commands of its workflow."""
+
+    def __init__(self, stage: EmulatedStage, directory: Path) -> None:
+        self.stage, self.key = stage, directory / "key"
+        self.tenant = stage.fleet.tenant()
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key)], check=True)
+        public = self.key.with_suffix(".pub").read_text().strip()
+        stage.fleet.connection.execute(
+            "update ssh_keys set public_key = %s where id = %s", (public, self.tenant.ssh_key)
+        )
+        self.allocation = uuid.UUID(int=0)
+
+    def run(self, work: Callable[[Context, Any], Any]) -> Any:
+        """Run a command on the worker's role."""
+
+        async def main() -> Any:
+            async with working(as_role(self.stage.url, Role.WORKER)) as (context, catalogue):
+                signer = load_signer(self.stage.authority.task_signing_key)
+                return await work(Context(context.database, Limits(), signer), catalogue)
+
+        return asyncio.run(main())
+
+    def create(self) -> None:
+        """A create, on the only machine in service."""
+        wanted = create_of(self.tenant, gpus=8, sku="h100.metal", region="us-1")
+
+        async def main() -> Any:
+            async with working(self.stage.url) as (context, catalogue):
+                return await create_all(context, catalogue, [wanted])
+
+        (answer,) = asyncio.run(main())
+        assert answer.status < 300, answer
+        self.allocation = uuid.UUID(str(self.stage.fleet.one("select id from allocations")))
+
+    def release(self) -> None:
+        """The tenant's release."""
+        wanted = Operation(self.tenant.id, uuid.uuid4().hex, b"\0" * 32, 3600.0)
+
+        async def main() -> None:
+            async with working(self.stage.url) as (context, _):
+                await release_allocation(context, wanted, TENANT, self.tenant.id, self.allocation)
+
+        asyncio.run(main())
+
+    def wait(self, kind: str, console: Path) -> None:
+        """Until the run of this kind has completed."""
+        ended = "select count(*) from deploy_runs where allocation_id = %s and kind = %s and ended_at is not null"
+        wait_for(lambda: self.stage.fleet.one(ended, self.allocation, kind), f"the {kind} ends", RUN_SECONDS_MAX)
+        failure = self.stage.fleet.one(
+            "select coalesce(max(failure), '') from deploy_runs where allocation_id = %s and kind = %s",
+            self.allocation,
+            kind,
+        )
+        assert failure == "", f"{failure}\n{console.read_text(errors='replace')[-4000:]}"
+
+    def ssh(self, connection: dict[str, Any], command: str, directory: Path) -> str:
+        """What the command prints on the machine, whose host key must be the allocation's."""
+        known = directory / "known"
+        known.write_text(f"{connection['host']} {connection['host_key']}\n")
+        line = [
+            "ssh", "-F", "none", "-i", str(self.key), "-p", str(connection["port"]), "-o", "BatchMode=yes", "-o",
+            "StrictHostKeyChecking=yes", "-o", f"UserKnownHostsFile={known}", f"{connection['user']}@{connection['host']}",
+            command,
+        ]  # fmt: skip
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_a_tenant_rents_a_machine_and_leaves_nothing(
+    stage: EmulatedStage, site: Site, machine: str, access: BmcAccess, tmp_path: Path
+) -> None:
+    node, console, disk = stage.node(), tmp_path / "machine" / "console", tmp_path / "machine" / "disk.raw"
+    (tmp_path / "password").write_text(access.password)
+    berth(stage, f"node cordon {node}")
+    berth(
+        stage,
+        f"node bmc set {node} --site {site.name} --url {access.url} --username {access.username}"
+        f" --certificate-sha256 {access.certificate_sha256} --password-file {tmp_path / 'password'}",
+    )
+    berth(stage, f"node bmc look {node}")
+    assert stage.ended(node)["task"]["outcome"] == "completed"
+    berth(stage, f"node inspect {node} --mac {MAC} --address {ADDRESS}/24 --gateway {HOST}")
+    ended = "select count(*) from deploy_runs where node_id = %s and ended_at is not null"
+    wait_for(lambda: stage.fleet.one(ended, node), "the inspection ends", RUN_SECONDS_MAX)
+    assert berth(stage, f"node run {node}")["failure"] is None, console.read_text(errors="replace")[-4000:]
+    berth(stage, f"node uncordon {node}")
+
+    tenancy = Tenancy(stage, tmp_path)
+    with image_served(stage, tmp_path) as (url, digest, size):
+        stage.fleet.connection.execute(
+            "update images set url = %s, sha256 = %s, format = 'raw', disk_bytes_min = %s where name = 'ubuntu'",
+            (url, digest, size),
+        )
+        tenancy.create()
+        tenancy.run(lambda context, _: begin_provisioning(context, tenancy.allocation, "provisioning-1"))
+        tenancy.wait("deploy", console)
+    assert tenancy.run(lambda context, _: finish_provisioning(context, tenancy.allocation)).state == "active"
+    assert virsh("domstate", machine).strip() == "running"
+    connection = stage.fleet.one("select connection from allocations where id = %s", tenancy.allocation)
+    assert isinstance(connection, dict)
+    assert connection["host"] == ADDRESS
+    planted = f"echo {MARKER.decode()} | dd of=/dev/vda bs=1M seek=300 conv=notrunc,fsync && hostname"
+    assert tenancy.ssh(connection, planted, tmp_path).strip() == f"berth-{tenancy.allocation}"
+    assert contains(disk, MARKER)
+
+    tenancy.release()
+    tenancy.run(lambda context, _: begin_release(context, tenancy.allocation, "releasing-1"))
+    tenancy.wait("wipe", console)
+    done = tenancy.run(lambda context, _: finish_release(context, tenancy.allocation, "releasing-1"))
+    assert done.state == "released"
+    assert virsh("domstate", machine).strip() == "shut off"
+    assert disk.read_bytes().count(0) == DISK_BYTES, "nothing of the tenant is on the raw disk"
+    shown = berth(stage, f"node run {node}")
+    assert (shown["kind"], shown["wipe"]["proven"]) == ("wipe", True)
