@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.log.event_types import EVENT_KINDS, EventKind, Schema
+from orchestrator.log.event_members import Schema
+from orchestrator.log.event_types import EVENT_KINDS, EventKind
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "event-types.md"
 HEAD = """\

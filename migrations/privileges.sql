@@ -130,6 +130,7 @@ begin
             ('restore_note_export',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_ends',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_adopt',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from orchestrator.log.event_members import TEXT, WHOLE
 from orchestrator.log.event_messages import (
     CONTENT_TYPE,
     EVENT_MEMBERS,
@@ -12,7 +13,7 @@ from orchestrator.log.event_messages import (
     TEST_TYPE,
     test_message_schema,
 )
-from orchestrator.log.event_types import EVENT_KINDS, TEXT, WHOLE
+from orchestrator.log.event_types import EVENT_KINDS
 
 SERVERS: Final[dict[str, Any]] = {
     name: {

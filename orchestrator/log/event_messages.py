@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from orchestrator.log.event_types import ID, OBJECT, TEXT, TIME, WHOLE
+from orchestrator.log.event_members import ID, OBJECT, TEXT, TIME, WHOLE
 from orchestrator.log.events import OF_THE_LOG, EventType
 
 CONTENT_TYPE: Final = "application/cloudevents+json"

@@ -11,9 +11,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.log.event_members import (
+    AMOUNT,
+    FENCE,
+    FLAG,
+    ID,
+    IDS,
+    OBJECT,
+    SLOTS,
+    TEXT,
+    TEXTS,
+    TIME,
+    UNITS,
+    WHOLE,
+    Schema,
+    nullable,
+)  # fmt: skip
 from orchestrator.log.events import EventType
-
-Schema = Mapping[str, Any]
 
 
 class Visibility(StrEnum):
@@ -21,32 +35,6 @@ class Visibility(StrEnum):
 
     TENANT = "tenant"
     OPERATOR = "operator"
-
-
-ID: Schema = {"type": "string", "format": "uuid"}
-TIME: Schema = {"type": "string", "format": "date-time"}
-TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-AMOUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
-FENCE: Schema = {
-    **WHOLE,
-    "description": "of two events about a claim, the one with the higher fence is newer",
-}
-FLAG: Schema = {"type": "boolean"}
-TEXTS: Schema = {"type": "array", "items": TEXT}
-IDS: Schema = {"type": "array", "items": ID}
-OBJECT: Schema = {"type": "object"}
-SLOTS: Schema = {"type": "array", "items": WHOLE}
-UNITS: Schema = {
-    "type": "array",
-    "items": {"type": "array", "items": WHOLE, "minItems": 2, "maxItems": 2},
-    "description": "ranges of units, [first, last_exclusive] each",
-}
-
-
-def nullable(schema: Schema) -> Schema:
-    """Return the schema with null allowed."""
-    return {**schema, "type": [schema["type"], "null"]}
 
 
 PLACE: Schema = {
@@ -275,6 +263,13 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     ),
     EventType.NODE_ENROLLED: EventKind(
         _O, "a node was enrolled and has its certificate", {**_NODE, "epoch": WHOLE, "hardware_id": TEXT, "state": TEXT}
+    ),
+    EventType.NODE_CERTIFICATE_ISSUED: EventKind(
+        _O, "the issuer signed a certificate for a node; digests in lower-case hex",
+        {
+            "node_id": ID, "epoch": WHOLE, "serial": TEXT, "predecessor": nullable(TEXT), "key_sha256": TEXT,
+            "authority_key_sha256": nullable(TEXT), "not_before": TIME, "not_after": TIME, "pem": nullable(TEXT),
+        },
     ),
     EventType.NODE_ONLINE: EventKind(_O, "a node is online again", _NODE),
     EventType.NODE_OFFLINE: EventKind(_O, "a node is offline", {**_NODE, "last_seen_at": nullable(TIME)}),

@@ -41,6 +41,7 @@ class EventType(StrEnum):
     TASK_FINISHED = "task.finished"
     NODE_REGISTERED = "node.registered"
     NODE_ENROLLED = "node.enrolled"
+    NODE_CERTIFICATE_ISSUED = "node.certificate_issued"
     NODE_ONLINE = "node.online"
     NODE_OFFLINE = "node.offline"
     NODE_CORDONED = "node.cordoned"

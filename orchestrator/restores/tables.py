@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid, text
+from sqlalchemy.dialects.postgresql import JSONB
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -48,9 +49,12 @@ restore_replays = Table(
     Column(
         "kind",
         Text,
-        CheckConstraint("kind in ('release', 'cancel', 'api_key', 'certificates')", name="restore_replay_kind"),
+        CheckConstraint(
+            "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt')", name="restore_replay_kind"
+        ),
         primary_key=True,
     ),
+    Column("detail", JSONB),
     Column("subject_id", Uuid, primary_key=True),
     Column("version", BigInteger, CheckConstraint("version > 0", name="restore_replay_version"), nullable=False),
     Column("ended_at", TIMESTAMPTZ, nullable=False),

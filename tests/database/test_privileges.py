@@ -36,6 +36,8 @@ RUN_AS_OWNER = {
     "restore_note_ends",
     "restore_note_export",
     "restore_revoke",
+    "restore_adopt",
+    "note_certificate",
     "restore_waive_export",
     "restore_renew_fences",
     "restore_end_sessions",

@@ -24,7 +24,7 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import backups, continuity, failovers, restores, tenant_filters, upgrades
+from tests.mutants.barriers import backups, continuity, failovers, lost_intervals, restores, tenant_filters, upgrades
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -58,6 +58,7 @@ MODULES = (
     allocations,
     archive,
     backups,
+    lost_intervals,
     restores,
     audit_stream,
     audited,

@@ -187,7 +187,7 @@ def require_exported(restored: Scene, place: Path, manifests: list[dict[str, Any
     assert first["report_sha256"] == hashlib.sha256((place / "report.ndjson").read_bytes()).hexdigest()
     versions = [int(event["version"]) for event in events]
     assert versions == list(range(first["first_version"], restored.head + 1))
-    assert (first["events"], first["missing"], first["kept"], first["replayed"]) == (len(events), 0, 1, 5)
+    assert (first["events"], first["missing"], first["kept"], first["replayed"]) == (len(events), 0, 2, 5)
     assert "resources/kept" in {event["subject"] for event in events}
     assert "resources/kept" not in {line["subject"] for line in report}
     tenant = str(restored.seeded.tenant_id)
@@ -318,13 +318,13 @@ def test_only_ends_and_revocations_are_replayed() -> None:
     one = uuid.UUID(int=1)
     assert end_of("provisioning.releasing.requested", f"allocations/{one}", {}) == End("release", one)
     assert end_of("reservation.cancelled", f"reservations/{one}", {}) == End("cancel", one)
-    for event_type in ("node.certificates_revoked", "node.identity_conflict", "node.retired"):
+    for event_type in ("node.certificates_revoked", "node.identity_conflict", "node.retired", "node.enrolled"):
         assert end_of(event_type, f"nodes/{one}", {}) == End("certificates", one)
     revoked = {"code": "ok", "action": "api_key.revoke", "object": f"api-keys/{one}"}
     assert end_of("operation.committed", "operations/x", revoked) == End("api_key", one)
     for action in set(ACTIONS.values()) - {"api_key.revoke"}:
         assert end_of("operation.committed", "operations/x", {**revoked, "action": action}) is None
     ends = {"provisioning.releasing.requested", "reservation.cancelled", "node.certificates_revoked",
-            "node.identity_conflict", "node.retired"}  # fmt: skip
+            "node.identity_conflict", "node.retired", "node.enrolled"}  # fmt: skip
     assert {each for each in EVENT_TYPES if end_of(each, f"nodes/{one}", {}) is not None} == ends
     assert end_of("provisioning.releasing.requested", "allocations/none", {}) is None

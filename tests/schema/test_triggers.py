@@ -382,14 +382,11 @@ def test_the_history_of_hardware_is_only_appended(schema: Session) -> None:
         assert refusal(schema, statement) == ("BB002", "hardware_history")
 
 
-@exercises("quarantines_are_noted", "fault_reports_are_noted")
+@exercises("quarantines_are_noted", "fault_reports_are_noted", "certificate_noted")
 def test_quarantines_and_fault_reports_are_noted(schema: Session) -> None:
-    for table, changes in (
-        ("nodes", {}),
-        ("hardware_places", {}),
-        ("hardware_places", {"serial": "1653", "slots": [1]}),
-    ):
-        put(schema, table, **changes)
+    put(schema, "nodes")
+    put(schema, "hardware_places")
+    put(schema, "hardware_places", serial="1653", slots=[1])
     insert(schema, "slot_quarantines", evidence="dmesg")
     schema.execute("update slot_quarantines set note = 'n', returned_by = 'admin:b', returned_at = clock_timestamp()")
     insert(schema, "fault_reports", slots=[0, 2])
@@ -398,3 +395,6 @@ def test_quarantines_and_fault_reports_are_noted(schema: Session) -> None:
     assert [row[0] for row in noted] == [
         "1652 quarantined by admin:a: rdmesg", "1652 returned by admin:b: n", "1652 fault_reported by tenant:a: reported: slow",
     ]  # fmt: skip
+    insert(schema, "node_certificates", pem="PEM")
+    issued = schema.execute("select event_type, payload ->> 'pem' from outbox order by id desc limit 1").fetchall()
+    assert issued == [("node.certificate_issued", "PEM")]

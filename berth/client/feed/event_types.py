@@ -28,6 +28,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "task.finished",
     "node.registered",
     "node.enrolled",
+    "node.certificate_issued",
     "node.online",
     "node.offline",
     "node.cordoned",

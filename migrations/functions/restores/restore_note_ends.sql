@@ -1,5 +1,5 @@
--- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at), whose object exists here and has
--- not ended: they are replayed. Returns kind and id of those. The first event that ended an object counts; a repetition changes
+-- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at, detail), whose object exists here
+-- and has not ended: they are replayed; and certificates that were issued to nodes which have the same epoch here. Returns kind and id of those. The first event that ended an object counts; a repetition changes
 -- nothing. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_note_ends(p_epoch uuid, p_ends jsonb) returns table (kind text, subject_id uuid)
 language plpgsql security definer set search_path = public, pg_temp as $$
@@ -11,8 +11,8 @@ begin
     end if;
     return query
     with named as (
-        select distinct on (e.kind, e.subject_id) e.kind, e.subject_id, e.version, e.ended_at
-        from jsonb_to_recordset(p_ends) as e (kind text, subject_id uuid, version bigint, ended_at timestamptz)
+        select distinct on (e.kind, e.subject_id) e.*
+        from jsonb_to_recordset(p_ends) as e (kind text, subject_id uuid, version bigint, ended_at timestamptz, detail jsonb)
         order by e.kind, e.subject_id, e.version
     ), here as (
         select n.* from named n where case n.kind
@@ -21,10 +21,12 @@ begin
             when 'cancel' then exists (select from reservations r where r.id = n.subject_id and r.state in ('hold', 'confirmed'))
             when 'api_key' then exists (select from api_keys k where k.id = n.subject_id and k.revoked_at is null)
             when 'certificates' then exists (select from node_certificates c where c.node_id = n.subject_id and c.revoked_at is null)
+            when 'adopt' then exists (select from nodes x where x.id = (n.detail ->> 'node_id')::uuid
+                                      and x.epoch = (n.detail ->> 'epoch')::bigint)
             else false end
     ), noted as (
-        insert into restore_replays as w (epoch, kind, subject_id, version, ended_at)
-        select p_epoch, h.kind, h.subject_id, h.version, h.ended_at from here h order by h.kind, h.subject_id
+        insert into restore_replays as w (epoch, kind, subject_id, version, ended_at, detail)
+        select p_epoch, h.kind, h.subject_id, h.version, h.ended_at, h.detail from here h order by h.kind, h.subject_id
         on conflict (epoch, kind, subject_id) do nothing
     )
     select h.kind, h.subject_id from here h order by h.kind, h.subject_id;

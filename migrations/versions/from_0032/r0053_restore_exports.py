@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from alembic import op
 
+from migrations.functions import create_functions
 from migrations.upgrading import driver_connection
 
 revision = "0053"
 down_revision = "0052"
-LOCKS = ("restores", "log_stream")
+LOCKS = ("restores", "log_stream", "node_certificates")
 
 _STATEMENTS = b"""
 alter table restores
@@ -28,7 +29,9 @@ alter table log_stream add column skipped_to bigint not null default 0;
 comment on column log_stream.skipped_to is 'The newest version that replaces skipped ones; streams begin there. 0: none.';
 create table restore_replays (
     epoch      uuid not null references restores (epoch),
-    kind       text not null constraint restore_replay_kind check (kind in ('release', 'cancel', 'api_key', 'certificates')),
+    kind       text not null constraint restore_replay_kind check (
+        kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt')),
+    detail     jsonb,
     subject_id uuid not null,
     version    bigint not null constraint restore_replay_version check (version > 0),
     ended_at   timestamptz not null,
@@ -39,15 +42,19 @@ create table restore_replays (
     constraint restore_replay_done check ((done_at is null) = (outcome is null))
 );
 comment on table restore_replays is 'Ends and revocations of a lost interval, each done again once.';
-comment on column restore_replays.subject_id is 'The allocation, reservation, API key, or node with all its certificates.';
+comment on column restore_replays.subject_id is 'The allocation, reservation, API key, node, or event of an issuance.';
+comment on column restore_replays.detail is 'Of a certificate that is to be adopted: the data of its event.';
 comment on column restore_replays.version is 'The version of the first event that names it, as it was published.';
 comment on column restore_replays.ended_at is 'When it was ended or revoked in the lost interval.';
 comment on column restore_replays.outcome is 'What the replay did: `done`, or `noop` where it had ended already.';
 create index restore_replays_left on restore_replays (kind, subject_id) where done_at is null;
 comment on index restore_replays_left is 'What is still to be done; nothing is provisioned that is in it.';
+create trigger certificate_noted after insert on node_certificates for each row execute function note_certificate();
 """
 
 
 def upgrade() -> None:
     """Add the columns and the table. An open restore must be exported, or go on without by its operator's word."""
-    driver_connection(op.get_bind()).execute(_STATEMENTS)
+    connection = driver_connection(op.get_bind())
+    create_functions(connection, ["note_certificate"])
+    connection.execute(_STATEMENTS)

@@ -122,7 +122,7 @@ def test_a_node_is_cordoned_drained_and_put_back(api: PublicApi, admin: Caller) 
     assert (back["state"], back["drained"]) == ("active", False)
     assert back["row_version"] > draining["row_version"] > cordoned["row_version"]
     assert events_of(api, node) == [
-        "node.registered", "node.enrolled", "node.cordoned", "node.draining", "node.uncordoned",
+        "node.registered", "node.enrolled", "node.certificate_issued", "node.cordoned", "node.draining", "node.uncordoned",
     ]  # fmt: skip
     actions = [entry["action"] for entry in admin.every("/admin/audit", 500, subject=f"nodes/{node['id']}")]
     assert actions[-5:] == ["node.cordon", "node.cordon", "node.drain", "node.cordon", "node.uncordon"]

@@ -21,7 +21,7 @@ import psycopg
 from berth.cli.deployment.restore import gate
 from berth.cli.deployment.restore.gate import Connection, Restore
 from berth.cli.deployment.restore.lost_events import Interval, Lost, find_interval, read_lost
-from berth.cli.deployment.restore.lost_kinds import OPERATOR, REPLAYED, End, end_of, kind_of
+from berth.cli.deployment.restore.lost_kinds import NEXT_STEPS, OPERATOR, REPLAYED, End, end_of, kind_of
 from berth.cli.deployment.restore.lost_rows import kept_events, note_ends, note_export
 from berth.cli.endings import Refused
 from berth.process.durable_directories import sync_directory
@@ -123,9 +123,9 @@ def _note(summary: Summary, event: Lost, is_kept: bool, replayed: set[End]) -> d
         summary.kept += 1
         return None
     kind, next_step = kind_of(event.event_type, event.data), None
-    end = end_of(event.event_type, event.subject, event.data)
+    end = end_of(event.event_type, event.subject, event.data, event.event_id)
     is_replayed = end is not None and end in replayed
-    next_step = REPLAYED if is_replayed else kind.next_step
+    next_step = NEXT_STEPS.get(end.kind, REPLAYED) if end is not None and is_replayed else kind.next_step
     if next_step is None:
         return None
     summary.replayed += is_replayed

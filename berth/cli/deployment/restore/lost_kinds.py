@@ -33,6 +33,12 @@ class End:
 CONSEQUENCE: Final = Kind("consequence", None)
 UNKNOWN: Final = Kind("unknown", "find out what it changed by its audit record or its payload, and do it again")
 REPLAYED: Final = "replayed: `berth restore run`, and the worker once the restore is closed, do it again"
+ENROL_AGAIN: Final = "enrol the node again (`berth node token`): its certificates of the lost interval are refused"
+NEXT_STEPS: Final[Mapping[str, str]] = {
+    "certificates": f"`berth restore run` revokes the certificates that the database has of the node. {ENROL_AGAIN}",
+    "adopt": "`berth restore run` adopts the certificate, unless those of the node were revoked in the lost interval",
+}
+"""By kind of a replay, where more is to be said than `REPLAYED`."""
 _AGAIN: Final = "the tenant does it again, with the same or another idempotency key"
 _OPERATOR_AGAIN: Final = "an operator does it again"
 _BY_EVENT: Final[Mapping[str, Kind]] = {
@@ -59,7 +65,8 @@ _BY_EVENT: Final[Mapping[str, Kind]] = {
     "node.registered": Kind(
         "node_registered", "register and enrol the node again (`berth node add`, `berth node token`)"
     ),
-    "node.enrolled": Kind("node_enrolled", "enrol the node again (`berth node token`)"),
+    "node.enrolled": Kind("node_enrolled", ENROL_AGAIN),
+    "node.certificate_issued": Kind("certificate_issued", ENROL_AGAIN),
     "node.certificates_revoked": Kind("certificates_revoked", "the node does not exist: nothing is to be done"),
     "node.identity_conflict": Kind("certificates_revoked", "the node does not exist: nothing is to be done"),
     "node.retired": Kind(
@@ -97,6 +104,8 @@ _ENDS: Final[Mapping[str, str]] = {
     "node.certificates_revoked": "certificates",
     "node.identity_conflict": "certificates",
     "node.retired": "certificates",
+    # Its earlier certificates were revoked by it.
+    "node.enrolled": "certificates",
 }
 
 
@@ -129,10 +138,12 @@ def _is_known(event_type: str) -> bool:
     return event_type in EVENT_TYPES or event_type.startswith("log.")
 
 
-def end_of(event_type: str, subject: str, data: Mapping[str, Any]) -> End | None:
-    """What the event ended or revoked, if that may be replayed."""
+def end_of(event_type: str, subject: str, data: Mapping[str, Any], event_id: str = "") -> End | None:
+    """What the event ended or revoked, if that may be replayed; of a certificate that was issued, the event itself."""
     if event_type == "operation.committed" and data.get("action") == "api_key.revoke":
         return _end("api_key", str(data.get("object", "")))
+    if event_type == "node.certificate_issued":
+        return _end("adopt", event_id)
     kind = _ENDS.get(event_type)
     return None if kind is None else _end(kind, subject)
 

@@ -32,11 +32,21 @@ def kept_events(connection: Connection, lost: Sequence[Lost], first: int) -> set
 
 def note_ends(connection: Connection, epoch: UUID, lost: Sequence[Lost]) -> set[End]:
     """Note the ends and revocations among these events; return those that are replayed, as their objects have not ended here."""
-    named = [(event, end) for event in lost if (end := end_of(event.event_type, event.subject, event.data)) is not None]
+    named = [
+        (event, end)
+        for event in lost
+        if (end := end_of(event.event_type, event.subject, event.data, event.event_id)) is not None
+    ]
     if not named:
         return set()
     ends = [
-        {"kind": end.kind, "subject_id": str(end.subject_id), "version": event.version, "ended_at": event.occurred_at}
+        {
+            "kind": end.kind,
+            "subject_id": str(end.subject_id),
+            "version": event.version,
+            "ended_at": event.occurred_at,
+            "detail": event.data if end.kind == "adopt" else None,
+        }
         for event, end in named
     ]
     rows = connection.execute(_NOTE_ENDS, (epoch, Jsonb(ends))).fetchall()

@@ -30,6 +30,7 @@ def run_restore(database_url: str, show: Show, without_export: str | None = None
         _require_export(connection, restore, without_export, show)
         _raise_sequences(connection, restore.epoch, show)
         _revoke(connection, restore.epoch, show)
+        _adopt(connection, restore.epoch, show)
         _renew_fences(connection, restore.epoch, show)
         _close_nodes(connection, restore.epoch, show)
         _verify(database_url, show)
@@ -58,6 +59,12 @@ def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     row = connection.execute("select restore_revoke(%s)", (epoch,)).fetchone()
     assert row is not None, "the function returns one row"
     show("revoke", f"{row[0]} API keys and nodes that were revoked in the lost interval are revoked again")
+
+
+def _adopt(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    row = connection.execute("select restore_adopt(%s)", (epoch,)).fetchone()
+    assert row is not None, "the function returns one row"
+    show("adopt", f"{row[0]} certificates that were issued to nodes in the lost interval are adopted")
 
 
 def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> None:

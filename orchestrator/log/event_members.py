@@ -1,0 +1,33 @@
+"""Schemas of single members of the data of events (JSON Schema)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+ID: Schema = {"type": "string", "format": "uuid"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+AMOUNT: Schema = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+FENCE: Schema = {
+    **WHOLE,
+    "description": "of two events about a claim, the one with the higher fence is newer",
+}
+FLAG: Schema = {"type": "boolean"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+IDS: Schema = {"type": "array", "items": ID}
+OBJECT: Schema = {"type": "object"}
+SLOTS: Schema = {"type": "array", "items": WHOLE}
+UNITS: Schema = {
+    "type": "array",
+    "items": {"type": "array", "items": WHOLE, "minItems": 2, "maxItems": 2},
+    "description": "ranges of units, [first, last_exclusive] each",
+}
+
+
+def nullable(schema: Schema) -> Schema:
+    """Return the schema with null allowed."""
+    return {**schema, "type": [schema["type"], "null"]}
