@@ -11,7 +11,11 @@ from uuid import UUID
 from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started, Wiped
 from node_agent.protocol import OF_SITES, PROVISIONS, Envelope, ResultReport, TaskBody, TaskType
 
-REPORTED_KEPT = 64
+REPORTED_KEPT = 256
+"""As many as proofs of wipes. After a restore the control plane hands out again what it had not known to be finished: such a task
+is answered with its report, and one that is forgotten is refused by its fence. 256 are what a node of eight slots finishes in two
+and a half hours with an allocation per slot every ten minutes; each is rewritten when the journal is compacted.
+"""
 ALLOCATION_FENCES_KEPT = 1024
 ALLOCATIONS_WIPED_KEPT = 256
 

@@ -23,7 +23,7 @@ from node_agent.reporter import completed, failed
 KEY = Ed25519PrivateKey.generate()
 NODE, NOW = uuid.UUID(int=1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TRUST = Trust(NODE, 1, {"k": KEY.public_key()})
-FILLERS = 120
+FILLERS = REPORTED_KEPT + 56
 
 
 def task_of(number: int, fence: int, *, slot: int, allocation: int) -> TaskBody:
@@ -92,7 +92,13 @@ def reopened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 
 
 def test_fences_survive_compaction(reopened: Journal) -> None:
-    for slot, allocation, fence in ((0, 100, 10), (1, 101, 11), (2, 102, 12), (3, 103, 13), (7, 1119, 1119)):
+    for slot, allocation, fence in (
+        (0, 100, 10),
+        (1, 101, 11),
+        (2, 102, 12),
+        (3, 103, 13),
+        (7, 999 + FILLERS, 999 + FILLERS),
+    ):
         older = fence - 1
         assert not admitted(reopened, task_of(1, older, slot=slot, allocation=9)), "the slot alone refuses it"
         assert not admitted(reopened, task_of(1, older, slot=5, allocation=allocation)), "and the allocation alone"

@@ -61,6 +61,21 @@ def test_compaction_bounds_the_journal_and_keeps_live_tasks_and_fences(
     journal.close()
 
 
+def test_a_task_that_a_restored_database_hands_out_again_is_answered(tmp_path: Path) -> None:
+    """Two and a half hours of a busy node lie between it and the moment to which the database went back."""
+    state = folded([])
+    for number in range(1, 257):
+        task = body(number, fence=number, allocation=number)
+        for record in (
+            accepted(task),
+            Finished(task_id=task.task_id, report=report(number)),
+            Reported(task_id=task.task_id),
+        ):
+            state.apply(record)
+    again = folded(list(state.snapshot())).tasks[uuid.UUID(int=1)]
+    assert again.report == report(1)
+
+
 def test_a_fence_is_refused_when_older_or_already_completed(tmp_path: Path) -> None:
     state = folded([accepted(body(1, fence=10)), Started(task_id=uuid.UUID(int=1))])
     assert "older" in str(state.fence_objection(body(2, fence=9))), "same slot, same allocation"

@@ -236,4 +236,12 @@ MUTANTS: list[Mutant] = [
         "",
         _ADOPTED,
     ),
+    _mutant(
+        "reported tasks are forgotten soon",
+        "agent",
+        "node_agent/journal_state.py",
+        "REPORTED_KEPT = 256",
+        "REPORTED_KEPT = 64",
+        "tests/node_agent/test_journal_state.py::test_a_task_that_a_restored_database_hands_out_again_is_answered",
+    ),
 ]
