@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     site_tasks_max: int = Field(
         32, ge=1, le=64, description="`--site`: tasks about BMCs carried out at once, of one machine one after another"
     )
-    site_reach_seconds: float = Field(
+    site_bmc_check_seconds: float = Field(
         15.0,
         gt=0,
         le=600,

@@ -31,12 +31,12 @@ from node_agent.metrics import AgentMetrics
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
 from node_agent.site.admission import SiteTrust
+from node_agent.site.bmc_liveness import BmcLiveness, ask_bmc
 from node_agent.site.bmcs import Connect
 from node_agent.site.effects import BmcEffects, StoreRefused
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.site.metrics import SiteMetrics
-from node_agent.site.reach import Reaching, reach_bmc
 from node_agent.site.runner import Runner
 from node_agent.wiping.build import agent_version
 from node_agent.wire.sites import LeaseAnswer, LeaseRequest, StoredPassword, StorePassword
@@ -71,8 +71,8 @@ class SiteAgent:
         self._lease = Lease()
         self._media = SiteMedia(MediaPlace.of(settings), self._lease, metrics.registry)
         self._run_id = uuid4()
-        self._reaching = Reaching(
-            self._run_id, self._lease, self._connection, self._metrics, reach_bmc, settings.site_reach_seconds
+        self._bmc_liveness = BmcLiveness(
+            self._run_id, self._lease, self._connection, self._metrics, ask_bmc, settings.site_bmc_check_seconds
         )
         self._site_id: UUID | None = None
         self._changed = asyncio.Event()
@@ -113,7 +113,7 @@ class SiteAgent:
                 group.create_task(self._keep_lease())
                 group.create_task(self._keep_identity())
                 group.create_task(self._act())
-                group.create_task(self._reaching.run())
+                group.create_task(self._bmc_liveness.run())
 
     async def _first_contact(self) -> None:
         deadline = time.monotonic() + self._settings.agent_startup_seconds

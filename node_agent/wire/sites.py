@@ -149,16 +149,16 @@ class SilentMachine(Wire):
     code: Literal["bmc_unreachable", "bmc_certificate_changed", "bmc_busy"]
 
 
-class ReachReport(Wire):
-    """Body of `POST /site/v1/machines/reached`: which BMCs of a page answered right now, and which did not."""
+class LivenessReport(Wire):
+    """Body of `POST /site/v1/machines/answers`: which BMCs of a page answered right now, and which did not."""
 
     run_id: UUID
     lease_fence: Whole
-    reached: Annotated[list[UUID], Field(max_length=MACHINES_MAX), FailFast()]
+    answered: Annotated[list[UUID], Field(max_length=MACHINES_MAX), FailFast()]
     silent: Annotated[list[SilentMachine], Field(max_length=MACHINES_MAX), FailFast()]
 
 
-class ReachAnswer(FromServer):
+class LivenessAnswer(FromServer):
     """Whether the report counted: the caller held the lease that it named."""
 
     held: bool

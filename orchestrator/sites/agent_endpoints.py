@@ -21,8 +21,8 @@ from node_agent.wire.sites import (
     BmcTasks,
     LeaseAnswer,
     LeaseRequest,
-    ReachAnswer,
-    ReachReport,
+    LivenessAnswer,
+    LivenessReport,
     SiteMachine,
     SiteMachines,
     StoredPassword,
@@ -34,7 +34,7 @@ from orchestrator.http.types.numbers import QUERY_INT64_MAX
 from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.sites.commands.agents import renew_agent_certificate
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
-from orchestrator.sites.commands.reach import note_reached
+from orchestrator.sites.commands.liveness import note_answers
 from orchestrator.sites.commands.reports import accept_bmc_report, store_password
 from orchestrator.sites.identity import SiteCaller
 from orchestrator.sites.metrics import LEASES_REFUSED, TASKS_LEASED
@@ -125,14 +125,14 @@ async def find_machines(
     return SiteMachines(held=found is not None, machines=machines)
 
 
-@router.post("/machines/reached")
-async def report_reached(body: ReachReport, caller: SiteCaller, parts: Parts) -> ReachAnswer:
+@router.post("/machines/answers")
+async def report_answers(body: LivenessReport, caller: SiteCaller, parts: Parts) -> LivenessAnswer:
     """Which BMCs of a page answered. A report under a lease that the caller does not hold changes nothing."""
     silent = {one.node_id: one.code for one in body.silent}
-    held = await note_reached(
-        parts.context, caller.agent_id, caller.serial, body.run_id, body.lease_fence, body.reached, silent
+    held = await note_answers(
+        parts.context, caller.agent_id, caller.serial, body.run_id, body.lease_fence, body.answered, silent
     )
-    return ReachAnswer(held=held)
+    return LivenessAnswer(held=held)
 
 
 @router.post("/tasks/{task_id}/password")

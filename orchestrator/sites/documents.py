@@ -67,8 +67,8 @@ def bmc_document(bmc: Bmc, task: BmcTask | None) -> dict[str, Any]:
         "power_state": bmc.power_state,
         "inventory": bmc.inventory,
         "looked_at": rfc3339(bmc.looked_at),
-        "reached_at": rfc3339(bmc.reached_at),
-        "reach_failure": bmc.reach_failure,
+        "answered_at": rfc3339(bmc.answered_at),
+        "silent_because": bmc.silent_because,
         "task": None if task is None else task_document(task),
     }
 

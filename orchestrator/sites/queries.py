@@ -16,9 +16,9 @@ from orchestrator.nodes.store.holders import Holder
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound, Unauthenticated
 from orchestrator.sites.documents import bmc_document, run_document, site_document
-from orchestrator.sites.store import agents, bmc_tasks, bmcs, reach, sites
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, liveness, sites
 from orchestrator.sites.store.bmcs import Bmc
-from orchestrator.sites.store.reach import Reachable
+from orchestrator.sites.store.liveness import ListedBmc
 from orchestrator.sites.store.sites import Site, SiteCensus
 from orchestrator.tasks.store import site_tasks
 
@@ -103,13 +103,13 @@ async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:
 
 async def list_machines(
     database: Database, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, after: UUID, limit: int
-) -> list[Reachable] | None:
+) -> list[ListedBmc] | None:
     """Up to `limit` BMCs of the agent's site after this node; None if it does not hold the lease that it named."""
     async with database.reading() as reading:
-        return await reach.read_machines(reading, agent_id, serial, run_id, lease_fence, after, limit)
+        return await liveness.read_machines(reading, agent_id, serial, run_id, lease_fence, after, limit)
 
 
 async def find_turned_nodes(context: Context, silent_seconds: float, limit: int) -> list[UUID]:
     """At most `limit` nodes without an agent whose liveness is no longer that of their BMC."""
     async with context.database.reading() as reading:
-        return await reach.find_turned(reading, silent_seconds, limit)
+        return await liveness.find_turned(reading, silent_seconds, limit)

@@ -176,8 +176,8 @@ class Bmc(BaseModel):
     power_state: str | None
     inventory: BmcInventory | None
     looked_at: datetime | None
-    reached_at: datetime | None = Field(description="when it answered last; null: never at this address")
-    reach_failure: str | None = Field(description="why it did not answer when it was asked last: a code")
+    answered_at: datetime | None = Field(description="when it answered last; null: never at this address")
+    silent_because: str | None = Field(description="why it did not answer when it was asked last: a code")
     task: BmcTask | None = Field(description="the newest one")
 
 

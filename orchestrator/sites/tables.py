@@ -180,10 +180,8 @@ node_bmcs = Table(
     Column("inventory", JSONB),
     Column("looked_at", TIMESTAMPTZ),
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
-    Column("reached_at", TIMESTAMPTZ),
-    Column(
-        "reach_failure", Text, CheckConstraint("char_length(reach_failure) <= 64", name="bmc_reach_failure_is_bounded")
-    ),
+    Column("answered_at", TIMESTAMPTZ),
+    Column("silent_because", Text, CheckConstraint("char_length(silent_because) <= 64", name="bmc_silence_is_bounded")),
     CheckConstraint("pending_generation > generation", name="bmc_pending_is_next"),
     CheckConstraint("num_nulls(power_state, inventory, looked_at) in (0, 3)", name="bmc_look_is_whole"),
     Index("bmcs_by_site", "site_id", "node_id"),

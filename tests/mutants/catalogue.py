@@ -51,7 +51,7 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, reach, redfish, runs, sites
+from tests.mutants.metal import deploy_systems, deploy_work, liveness, redfish, runs, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -86,7 +86,7 @@ MODULES = (
     discovery,
     devices,
     quarantines,
-    reach,
+    liveness,
     redfish,
     runs,
     sites,

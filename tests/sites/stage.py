@@ -42,7 +42,7 @@ from tests.support.bmc.service import StubService
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
-from worker.sites.sweeping import sweep_bmc_tasks, sweep_reached_nodes
+from worker.sites.sweeping import sweep_bmc_liveness, sweep_bmc_tasks
 
 LEASE_SECONDS = 3
 LOOPS = {
@@ -50,7 +50,7 @@ LOOPS = {
     "self._keep_identity": "node_agent.site.agent:SiteAgent._keep_identity",
     "self._act": "node_agent.site.agent:SiteAgent._act",
     "self._runner.serve": "node_agent.site.runner:Runner.serve",
-    "self._reaching.run": "node_agent.site.reach:Reaching.run",
+    "self._bmc_liveness.run": "node_agent.site.bmc_liveness:BmcLiveness.run",
 }
 """Each loop of a site's agent, as it is written where it is started, and the function that fails in it."""
 FIRST_PASSWORD = "first-secret"
@@ -312,7 +312,7 @@ class Stage:
         while not self._stop.is_set():
             for sweep in (sweep_bmc_tasks, sweep_deploy_tasks, sweep_deploy_runs):
                 await sweep(context, 100)
-            await sweep_reached_nodes(context, 2.0, 100)
+            await sweep_bmc_liveness(context, 2.0, 100)
             await pause(0.2)
         issuer.stop()
         await running

@@ -210,7 +210,7 @@ WITHOUT = {
     "drains": "tests/nodes/states/test_drains.py; an operator orders each",
     "gpu_resets": "tests/nodes/gpu_resets; an operator requests each",
     "bmc_tasks": "tests/sites; an operator requests each",
-    "reached_nodes": "tests/sites/test_reached_nodes.py; a round takes at most its batch, by node",
+    "bmc_liveness": "tests/sites/test_bmc_liveness.py; a round takes at most its batch, by node",
     "sites": "sets gauges",
     "maintenance_tasks": "tests/nodes/maintenance_tasks; one for each node of a window",
     "orphans": "tests/allocations/test_orphans.py; each waits for an operator's decision",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from orchestrator.operations.execution import Context
-from orchestrator.sites.commands.reach import turn_node
+from orchestrator.sites.commands.liveness import turn_node
 from orchestrator.sites.commands.tasks import Advanced, advance_bmc_task
 from orchestrator.sites.queries import find_bmc_tasks_to_advance, find_turned_nodes, take_site_census
 from worker.metrics import SITE_LEASES, SITE_MACHINES, SITE_TASKS
@@ -25,16 +25,16 @@ async def sweep_bmc_tasks(context: Context, limit: int) -> None:
                 write(f"bmc_task_{advanced}", task_id=str(task_id))
 
 
-async def sweep_reached_nodes(context: Context, silent_seconds: float, limit: int) -> None:
+async def sweep_bmc_liveness(context: Context, silent_seconds: float, limit: int) -> None:
     """Set at most `limit` nodes without an agent online or offline, by whether their BMC answered within `silent_seconds`."""
     for node_id in await find_turned_nodes(context, silent_seconds, limit):
-        with isolate_failure("reached_nodes", node_id=str(node_id)):
+        with isolate_failure("bmc_liveness", node_id=str(node_id)):
             is_online = await turn_node(context, node_id, silent_seconds)
             if is_online is None:
                 continue
-            SWEPT.labels("bmc_reached" if is_online else "bmc_silent").inc()
+            SWEPT.labels("bmc_answers" if is_online else "bmc_silent").inc()
             if is_online:
-                log.info("bmc_reached", node_id=str(node_id))
+                log.info("bmc_answers", node_id=str(node_id))
             else:
                 log.warning("bmc_silent", node_id=str(node_id), silent_seconds=silent_seconds)
 

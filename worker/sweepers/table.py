@@ -14,7 +14,7 @@ from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.restores.sweeping import sweep_replays
 from worker.settings import Settings
-from worker.sites.sweeping import measure_sites, sweep_bmc_tasks, sweep_reached_nodes
+from worker.sites.sweeping import measure_sites, sweep_bmc_liveness, sweep_bmc_tasks
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
@@ -210,9 +210,9 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             "tasks about BMCs that can be signed, or that no agent reported in time",
         ),
         Sweeper(
-            "reached_nodes",
+            "bmc_liveness",
             every,
-            partial(sweep_reached_nodes, context, settings.bmc_silent_seconds, batch),
+            partial(sweep_bmc_liveness, context, settings.bmc_silent_seconds, batch),
             "nodes without an agent whose BMC answers again, or was silent for too long",
         ),
         Sweeper(

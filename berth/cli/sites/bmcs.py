@@ -26,7 +26,7 @@ ROWS: list[Column] = [
     ("certificate", lambda b: b.certificate_sha256), ("user", lambda b: b.username), ("system", lambda b: b.system_id),
     ("generation", lambda b: b.generation), ("pending generation", lambda b: b.pending_generation),
     ("recipients", lambda b: b.recipients), ("power", lambda b: b.power_state), ("looked at", lambda b: b.looked_at),
-    ("answered at", lambda b: b.reached_at), ("silent because", lambda b: b.reach_failure),
+    ("answered at", lambda b: b.answered_at), ("silent because", lambda b: b.silent_because),
     ("model", lambda b: b.inventory and f"{b.inventory['manufacturer']} {b.inventory['model']}".strip()),
     ("serial", lambda b: b.inventory and b.inventory["serial"]),
     ("task", lambda b: b.task and b.task.kind), ("outcome", lambda b: b.task and (b.task.outcome or "open")),
@@ -36,7 +36,7 @@ ROWS: list[Column] = [
 ]  # fmt: skip
 LISTED: list[Column] = [
     ("node", lambda b: b.node_id), ("url", lambda b: b.url), ("power", lambda b: b.power_state),
-    ("answered at", lambda b: b.reached_at), ("silent because", lambda b: b.reach_failure),
+    ("answered at", lambda b: b.answered_at), ("silent because", lambda b: b.silent_because),
     ("looked at", lambda b: b.looked_at), ("task", lambda b: b.task and b.task.kind),
     ("outcome", lambda b: b.task and (b.task.outcome or "open")), ("failure", lambda b: b.task and b.task.failure),
 ]  # fmt: skip

@@ -100,8 +100,8 @@ class Bmc(Answer):
     power_state: str | None = None
     inventory: dict[str, Any] | None = None
     looked_at: datetime | None = None
-    reached_at: datetime | None = None
-    reach_failure: str | None = None
+    answered_at: datetime | None = None
+    silent_because: str | None = None
     task: BmcTask | None = None
 
 

@@ -24,7 +24,7 @@ from orchestrator.sites.refusals import SealingOutdated
 from orchestrator.sites.rules import POWERED, REQUEST_SECONDS_MAX, STOPPING, next_generation
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmcs import Address, Bmc
-from orchestrator.sites.store.reach import set_unreachable
+from orchestrator.sites.store.liveness import set_offline_without_bmc
 from orchestrator.tenants.principals import Actor
 
 
@@ -108,7 +108,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
                 "an allocation is on the machine, which is wiped through its BMC; release it first", claims=renting
             )
         await bmcs.delete_bmc(tx, node_id)
-        await set_unreachable(tx, node_id)
+        await set_offline_without_bmc(tx, node_id)
         await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)
         return Done(204, None, node_id)
 

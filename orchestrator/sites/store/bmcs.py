@@ -30,8 +30,8 @@ class Bmc:
     power_state: str | None
     inventory: dict[str, Any] | None
     looked_at: datetime | None
-    reached_at: datetime | None
-    reach_failure: str | None
+    answered_at: datetime | None
+    silent_because: str | None
     recipients: list[UUID]
 
 
@@ -48,7 +48,7 @@ class Address:
 
 _READ = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
-       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.reached_at, b.reach_failure,
+       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -57,7 +57,7 @@ from node_bmcs b
 _LOCK = "select from node_bmcs where node_id = :node_id for no key update"
 _LIST = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
-       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.reached_at, b.reach_failure,
+       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -65,7 +65,7 @@ from node_bmcs b
 """
 _LIST_OF_SITE = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
-       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.reached_at, b.reach_failure,
+       b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -83,8 +83,8 @@ on conflict (node_id) do update set site_id = excluded.site_id, url = excluded.u
         then b.power_state end,
     inventory = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.inventory end,
     looked_at = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.looked_at end,
-    reached_at = case when (b.url, b.certificate_sha256) = (excluded.url, excluded.certificate_sha256) then b.reached_at end,
-    reach_failure = null
+    answered_at = case when (b.url, b.certificate_sha256) = (excluded.url, excluded.certificate_sha256) then b.answered_at end,
+    silent_because = null
 """
 _DELETE = (
     "delete from bmc_tasks where node_id = :node_id",

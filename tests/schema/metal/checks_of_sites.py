@@ -21,9 +21,7 @@ def _bytes(table: str, column: str, **others: object) -> Check:
 
 
 CHECKS = {
-    "bmc_reach_failure_is_bounded": Check(
-        "node_bmcs", ({"reach_failure": "x" * 65},), ({"reach_failure": "x" * 64}, {})
-    ),
+    "bmc_silence_is_bounded": Check("node_bmcs", ({"silent_because": "x" * 65},), ({"silent_because": "x" * 64}, {})),
     "site_name": Check("sites", _NAMES, _NAMED),
     "recovery_key_is_x25519": _bytes("sites", "recovery_key"),
     "site_lease_is_whole": Check("sites", whole_or_absent(_LEASE), ({}, _LEASE)),

@@ -12,11 +12,11 @@ LOCKS = ("node_bmcs",)
 
 _STATEMENTS = b"""
 alter table node_bmcs
-    add column reached_at timestamptz,
-    add column reach_failure text constraint bmc_reach_failure_is_bounded check (char_length(reach_failure) <= 64);
+    add column answered_at timestamptz,
+    add column silent_because text constraint bmc_silence_is_bounded check (char_length(silent_because) <= 64);
 alter table node_bmcs set (fillfactor = 70);
-comment on column node_bmcs.reached_at is 'When the BMC answered last. A node without an agent is online by it.';
-comment on column node_bmcs.reach_failure is 'Why it did not answer last; null: it did, or was not asked.';
+comment on column node_bmcs.answered_at is 'When the BMC answered last. A node without an agent is online by it.';
+comment on column node_bmcs.silent_because is 'Why it did not answer last; null: it did, or was not asked.';
 """
 
 

@@ -11,7 +11,7 @@ from orchestrator.database.transactions import Reading, Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Reachable:
+class ListedBmc:
     """A BMC that the holder of the lease asks."""
 
     node_id: UUID
@@ -21,11 +21,11 @@ class Reachable:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A node whose liveness has changed. `reached_at`: when its BMC answered last, None if it never did."""
+    """A node whose liveness has changed. `answered_at`: when its BMC answered last, None if it never did."""
 
     name: str
     is_online: bool
-    reached_at: datetime | None
+    answered_at: datetime | None
 
 
 # The lease and the certificate count in the statement itself, as with tasks.
@@ -55,17 +55,17 @@ with held as (
     for share of s
 ), answered as (
     select b.node_id from held h
-    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:reached as uuid[])) for no key update of b skip locked
+    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered as uuid[])) for no key update of b skip locked
 ), not_answered as (
     select b.node_id from held h
     join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:silent as uuid[]))
-        and b.reach_failure is distinct from (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), b.node_id)]
+        and b.silent_because is distinct from (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), b.node_id)]
     for no key update of b skip locked
 ), noted as (
-    update node_bmcs set reached_at = clock_timestamp(), reach_failure = null
+    update node_bmcs set answered_at = clock_timestamp(), silent_because = null
     where node_id = any (array(select node_id from answered))
 ), noted_silent as (
-    update node_bmcs set reach_failure = (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), node_id)]
+    update node_bmcs set silent_because = (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), node_id)]
     where node_id = any (array(select node_id from not_answered))
 )
 select exists (select from held) as held
@@ -73,7 +73,7 @@ select exists (select from held) as held
 _FIND_TURNED = """
 select n.id from node_bmcs b join nodes n on n.id = b.node_id
 where n.driver = 'redfish' and n.enrolled_at is null and n.state not in ('registered', 'retired')
-  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)
+  and n.online <> coalesce(b.answered_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)
 order by n.id limit :limit
 """
 _TURN = """
@@ -81,8 +81,8 @@ update nodes n set online = not n.online, row_version = n.row_version + 1
 from node_bmcs b
 where n.id = :node_id and b.node_id = n.id and n.driver = 'redfish' and n.enrolled_at is null
   and n.state not in ('registered', 'retired')
-  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)
-returning n.name, n.online, b.reached_at
+  and n.online <> coalesce(b.answered_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)
+returning n.name, n.online, b.answered_at
 """
 _SET_UNREACHABLE = """
 update nodes set online = false, row_version = row_version + 1
@@ -92,7 +92,7 @@ where id = :node_id and online and driver = 'redfish' and enrolled_at is null
 
 async def read_machines(
     reading: Reading, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, after: UUID, limit: int
-) -> list[Reachable] | None:
+) -> list[ListedBmc] | None:
     """BMCs of the agent's site after this node, by node; None if it does not hold this lease."""
     values = {
         "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "after": after, "limit": limit,
@@ -100,16 +100,16 @@ async def read_machines(
     rows = (await reading.execute(_MACHINES, values)).all()
     if not rows[0].held:
         return None
-    return [Reachable(row.node_id, row.url, row.certificate_sha256) for row in rows if row.node_id is not None]
+    return [ListedBmc(row.node_id, row.url, row.certificate_sha256) for row in rows if row.node_id is not None]
 
 
-async def note_reached(
-    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, reached: Sequence[UUID],
+async def note_answers(
+    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, answered: Sequence[UUID],
     silent: Mapping[UUID, str],
 ) -> bool:  # fmt: skip
     """Record which BMCs of the agent's site answered now, and why others did not. False: it does not hold this lease."""
     values = {
-        "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "reached": list(reached),
+        "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "answered": list(answered),
         "silent": list(silent), "codes": list(silent.values()),
     }  # fmt: skip
     held: bool = (await tx.execute(_NOTE, values)).scalar_one()
@@ -124,9 +124,9 @@ async def find_turned(reading: Reading, silent_seconds: float, limit: int) -> li
 async def turn(tx: Transaction, node_id: UUID, silent_seconds: float) -> Turned | None:
     """Set the liveness of the locked node by its BMC; None if that changes nothing."""
     row = (await tx.execute(_TURN, {"node_id": node_id, "silent_seconds": silent_seconds})).first()
-    return None if row is None else Turned(row.name, row.online, row.reached_at)
+    return None if row is None else Turned(row.name, row.online, row.answered_at)
 
 
-async def set_unreachable(tx: Transaction, node_id: UUID) -> None:
+async def set_offline_without_bmc(tx: Transaction, node_id: UUID) -> None:
     """The locked node has no BMC any more: without an agent, nothing is placed on it."""
     await tx.execute(_SET_UNREACHABLE, {"node_id": node_id})

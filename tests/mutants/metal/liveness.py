@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-STORE = "orchestrator/sites/store/reach.py"
+STORE = "orchestrator/sites/store/liveness.py"
 USES = "orchestrator/nodes/deploy_systems/uses.py"
-TESTS = "tests/sites/test_reached_nodes.py"
+TESTS = "tests/sites/test_bmc_liveness.py"
 LEASE = (f"{TESTS}::test_without_the_lease_nothing_is_shown_or_recorded",)
 SERVES = (f"{TESTS}::test_an_inspected_machine_serves_while_its_bmc_answers",)
 RULES = (f"{TESTS}::test_a_node_without_an_agent_needs_slots_and_a_pool_of_such_nodes",)
@@ -16,9 +16,15 @@ HELD = (
     " and s.lease_until > clock_timestamp()\n"
 )
 
+STATES = "  and n.state not in ('registered', 'retired')\n"
+TURNS = (
+    "  and n.online <> coalesce(b.answered_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)\n"
+    "returning"
+)
+
 MUTANTS: list[Mutant] = [
     Mutant(
-        "reach: an agent without the lease reports",
+        "bmc liveness: an agent without the lease reports",
         "nodes",
         STORE,
         HELD + "    for share of s",
@@ -26,7 +32,7 @@ MUTANTS: list[Mutant] = [
         LEASE,
     ),
     Mutant(
-        "reach: an agent without the lease learns the BMCs",
+        "bmc liveness: an agent without the lease learns the BMCs",
         "nodes",
         STORE,
         HELD + "), page as (",
@@ -34,31 +40,31 @@ MUTANTS: list[Mutant] = [
         LEASE,
     ),
     Mutant(
-        "reach: an agent reports about BMCs of other sites",
+        "bmc liveness: an agent reports about BMCs of other sites",
         "nodes",
         STORE,
-        "join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:reached as uuid[])) for",
-        "join node_bmcs b on b.node_id = any (cast(:reached as uuid[])) for",
+        "join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered as uuid[])) for",
+        "join node_bmcs b on b.node_id = any (cast(:answered as uuid[])) for",
         (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
     ),
     Mutant(
-        "reach: a report waits for a lock",
+        "bmc liveness: a report waits for a lock",
         "nodes",
         STORE,
-        "any (cast(:reached as uuid[])) for no key update of b skip locked",
-        "any (cast(:reached as uuid[])) for no key update of b",
+        "any (cast(:answered as uuid[])) for no key update of b skip locked",
+        "any (cast(:answered as uuid[])) for no key update of b",
         (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
     ),
     Mutant(
-        "reach: silence counts as an answer",
+        "bmc liveness: silence counts as an answer",
         "nodes",
         STORE,
-        "    update node_bmcs set reach_failure = (cast",
-        "    update node_bmcs set reached_at = clock_timestamp(), reach_failure = (cast",
+        "    update node_bmcs set silent_because = (cast",
+        "    update node_bmcs set answered_at = clock_timestamp(), silent_because = (cast",
         (f"{TESTS}::test_silence_is_explained_until_the_bmc_answers_again",),
     ),
     Mutant(
-        "reach: a node with an agent is turned by its BMC",
+        "bmc liveness: a node with an agent is turned by its BMC",
         "nodes",
         STORE,
         "where n.id = :node_id and b.node_id = n.id and n.driver = 'redfish' and n.enrolled_at is null\n",
@@ -66,19 +72,18 @@ MUTANTS: list[Mutant] = [
         AGENTS_OWN,
     ),
     Mutant(
-        "reach: a retired node comes online",
+        "bmc liveness: a retired node comes online",
         "nodes",
         STORE,
-        "  and n.state not in ('registered', 'retired')\n"
-        "  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)\nreturning",
-        "  and n.online <> coalesce(b.reached_at > clock_timestamp() - make_interval(secs => :silent_seconds), false)\nreturning",
+        STATES + TURNS,
+        TURNS,
         (f"{TESTS}::test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so",),
     ),
     Mutant(
-        "reach: a node without a BMC stays online",
+        "bmc liveness: a node without a BMC stays online",
         "nodes",
         "orchestrator/sites/commands/bmcs.py",
-        "        await set_unreachable(tx, node_id)\n",
+        "        await set_offline_without_bmc(tx, node_id)\n",
         "",
         (f"{TESTS}::test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so",),
     ),
@@ -123,17 +128,17 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_sandbox_drivers.py::test_no_agent_says_that_its_node_has_none",),
     ),
     Mutant(
-        "reach: another machine's certificate is an answer",
+        "bmc liveness: another machine's certificate is an answer",
         "agent",
-        "node_agent/site/reach.py",
+        "node_agent/site/bmc_liveness.py",
         '    except CertificateChanged:\n        return "bmc_certificate_changed"\n',
         "    except CertificateChanged:\n        return None\n",
         (f"{TESTS}::test_what_counts_as_an_answer_of_a_bmc",),
     ),
     Mutant(
-        "reach: the second page of a round is not asked",
+        "bmc liveness: the second page of a round is not asked",
         "agent",
-        "node_agent/site/reach.py",
+        "node_agent/site/bmc_liveness.py",
         "            if len(page.machines) < MACHINES_MAX:",
         "            if True:",
         (f"{TESTS}::test_agents_ask_every_bmc_of_the_site_and_nodes_follow",),

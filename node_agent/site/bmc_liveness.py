@@ -19,7 +19,7 @@ from node_agent.redfish.problems import CertificateChanged
 from node_agent.redfish.tls import pinned_context
 from node_agent.site.lease import Lease
 from node_agent.site.metrics import SiteMetrics
-from node_agent.wire.sites import MACHINES_MAX, ReachAnswer, ReachReport, SilentMachine, SiteMachine, SiteMachines
+from node_agent.wire.sites import MACHINES_MAX, LivenessAnswer, LivenessReport, SilentMachine, SiteMachine, SiteMachines
 
 log = structlog.get_logger("node_agent.site")
 
@@ -29,11 +29,11 @@ AT_ONCE_MAX: Final = 64
 BEFORE_ALL: Final = UUID(int=0)
 
 Silence = Literal["bmc_unreachable", "bmc_certificate_changed", "bmc_busy"]
-Reach = Callable[[SiteMachine], Awaitable[Silence | None]]
+Ask = Callable[[SiteMachine], Awaitable[Silence | None]]
 """Asks one BMC; None: it answered. Raises nothing."""
 
 
-async def reach_bmc(machine: SiteMachine) -> Silence | None:
+async def ask_bmc(machine: SiteMachine) -> Silence | None:
     """Read the service root over the pinned certificate, within `ANSWER_SECONDS_MAX`. Any answer below 500 is one."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -53,17 +53,17 @@ async def reach_bmc(machine: SiteMachine) -> Silence | None:
     return "bmc_busy" if answer.status_code >= 500 else None
 
 
-class Reaching:
+class BmcLiveness:
     """Rounds over the BMCs of the site, a page after another, while this process holds the lease."""
 
     def __init__(
-        self, run_id: UUID, lease: Lease, connection: NodeConnection, metrics: SiteMetrics, reach: Reach, every_seconds: float
+        self, run_id: UUID, lease: Lease, connection: NodeConnection, metrics: SiteMetrics, ask: Ask, every_seconds: float
     ) -> None:  # fmt: skip
         self._run_id = run_id
         self._lease = lease
         self._connection = connection
         self._metrics = metrics
-        self._reach = reach
+        self._ask_bmc = ask
         self._every_seconds = every_seconds
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -88,16 +88,16 @@ class Reaching:
             if not page.held or not page.machines:
                 break
             found = await asyncio.gather(*(self._ask(machine) for machine in page.machines))
-            report = ReachReport(
+            report = LivenessReport(
                 run_id=self._run_id, lease_fence=fence,
-                reached=[machine.node_id for machine, code in zip(page.machines, found, strict=True) if code is None],
+                answered=[machine.node_id for machine, code in zip(page.machines, found, strict=True) if code is None],
                 silent=[
                     SilentMachine(node_id=machine.node_id, code=code)
                     for machine, code in zip(page.machines, found, strict=True) if code is not None
                 ],
             )  # fmt: skip
-            answered, silent = answered + len(report.reached), silent + len(report.silent)
-            if not (await self._connection.post("/site/v1/machines/reached", report, ReachAnswer)).held:
+            answered, silent = answered + len(report.answered), silent + len(report.silent)
+            if not (await self._connection.post("/site/v1/machines/answers", report, LivenessAnswer)).held:
                 break
             after = page.machines[-1].node_id
             if len(page.machines) < MACHINES_MAX:
@@ -107,4 +107,4 @@ class Reaching:
 
     async def _ask(self, machine: SiteMachine) -> Silence | None:
         async with self._at_once:
-            return await self._reach(machine)
+            return await self._ask_bmc(machine)

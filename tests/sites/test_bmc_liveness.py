@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from node_agent.site.reach import reach_bmc
+from node_agent.site.bmc_liveness import ask_bmc
 from node_agent.wire.sites import LeaseRequest, SiteMachine
 from orchestrator.nodes.commands.drains import uncordon_node
 from orchestrator.nodes.probes.queries import find_due_probes
@@ -22,7 +22,7 @@ from orchestrator.operations.execution import transact
 from orchestrator.operations.store.operations import Answer
 from orchestrator.sites.commands.bmcs import remove_bmc
 from orchestrator.sites.commands.leases import take_site_lease
-from orchestrator.sites.commands.reach import note_reached, turn_node
+from orchestrator.sites.commands.liveness import note_answers, turn_node
 from orchestrator.sites.queries import find_turned_nodes, list_machines
 from orchestrator.tasks.store.dispatch import RESERVED_DRIVERS
 from tests.allocations.driving import ADMIN
@@ -86,9 +86,9 @@ async def hold(stage: Rotations, agent: Agent) -> int:
 
 async def note(run: Run, agent: Agent, fence: int, *, silent: str | None = None) -> bool:
     """The agent reports that the machine's BMC answered, or why it did not."""
-    reached, codes = ([run.node], {}) if silent is None else ([], {run.node: silent})
-    return await note_reached(
-        run.stage.context, agent.id, agent.serial, agent.run_id, fence, reached, codes
+    answered, codes = ([run.node], {}) if silent is None else ([], {run.node: silent})
+    return await note_answers(
+        run.stage.context, agent.id, agent.serial, agent.run_id, fence, answered, codes
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def events(run: Run, prefix: str) -> list[tuple[str, Any]]:
 def late(run: Run, seconds: float = SILENT_SECONDS + 1) -> None:
     """The BMC answered so long ago."""
     run.stage.fleet.connection.execute(
-        "update node_bmcs set reached_at = clock_timestamp() - make_interval(secs => %s) where node_id = %s",
+        "update node_bmcs set answered_at = clock_timestamp() - make_interval(secs => %s) where node_id = %s",
         (seconds, run.node),
     )
 
@@ -126,7 +126,7 @@ def test_an_inspected_machine_serves_while_its_bmc_answers(database_url: str, tm
         assert fleet.one("select p.driver from pools p join nodes n on n.pool_id = p.id where n.id = %s", run.node) == (
             "redfish"
         )
-        fleet.connection.execute("update node_bmcs set reached_at = null where node_id = %s", (run.node,))
+        fleet.connection.execute("update node_bmcs set answered_at = null where node_id = %s", (run.node,))
         assert await find_turned_nodes(worker, SILENT_SECONDS, 10) == [], "it did not answer yet"
 
         assert await note(run, run.stage.first, await hold(run.stage, run.stage.first))
@@ -227,7 +227,7 @@ def test_without_the_lease_nothing_is_shown_or_recorded(database_url: str, tmp_p
         assert await list_machines(*wanted) is None
         assert not await note(run, agent, fence)
         assert not await note(run, agent, fence, silent="bmc_busy")
-        assert run.row("select reached_at, reach_failure from node_bmcs where node_id = %s", run.node) == (None, None)
+        assert run.row("select answered_at, silent_because from node_bmcs where node_id = %s", run.node) == (None, None)
 
     play(database_url, tmp_path, scene)
 
@@ -245,9 +245,9 @@ def test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock(database_ur
         with psycopg.connect(stage.fleet.url) as other:
             other.execute("select from node_bmcs where node_id = %s for update", (run.node,))
             nodes = [run.node, here.node, elsewhere.node, uuid.uuid4()]
-            assert await note_reached(stage.context, agent.id, agent.serial, agent.run_id, fence, nodes, {})
+            assert await note_answers(stage.context, agent.id, agent.serial, agent.run_id, fence, nodes, {})
         rows = stage.fleet.connection.execute(
-            "select node_id from node_bmcs where reached_at is not null order by node_id"
+            "select node_id from node_bmcs where answered_at is not null order by node_id"
         )
         assert [row[0] for row in rows] == [here.node]
 
@@ -257,7 +257,7 @@ def test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock(database_ur
 def test_silence_is_explained_until_the_bmc_answers_again(database_url: str, tmp_path: Path) -> None:
     async def scene(run: Run) -> None:
         fence = await hold(run.stage, run.stage.first)
-        shown = "select reach_failure, reached_at from node_bmcs where node_id = %s"
+        shown = "select silent_because, answered_at from node_bmcs where node_id = %s"
         assert await note(run, run.stage.first, fence)
         answered = run.row(shown, run.node)[1]
         assert await note(run, run.stage.first, fence, silent="bmc_certificate_changed")
@@ -311,7 +311,7 @@ def test_an_inspection_is_the_inventory_that_a_restore_awaits(database_url: str,
 def test_agents_ask_every_bmc_of_the_site_and_nodes_follow(stage: Stage, site: Site) -> None:
     with stage.machine() as machine:
         node = machine.node_id
-        site.agent("first", BERTH_SITE_REACH_SECONDS="0.3")
+        site.agent("first", BERTH_SITE_BMC_CHECK_SECONDS="0.3")
         site.wait_for_holder("first")
         # More than a page, at a port that nothing listens on: the round goes on behind them.
         stage.fleet.connection.execute(
@@ -323,7 +323,7 @@ def test_agents_ask_every_bmc_of_the_site_and_nodes_follow(stage: Stage, site: S
         )  # fmt: skip
         stage.fleet.connection.execute("update nodes set online = false, driver = 'redfish' where id = %s", (node,))
         site.put_bmc(machine)
-        dark = "select count(*) from node_bmcs where site_id = %s and reach_failure = 'bmc_unreachable'"
+        dark = "select count(*) from node_bmcs where site_id = %s and silent_because = 'bmc_unreachable'"
         wait_for(lambda: stage.fleet.one(dark, site.id) == 550, "each BMC was asked", 60)
         wait_for(lambda: stage.fleet.one("select online from nodes where id = %s", node), "the node is online", 30)
         wait_for(lambda: site.agents[0].metric("berth_site_agent_bmcs_silent") == 550, "a whole round was counted", 60)
@@ -333,13 +333,13 @@ def test_agents_ask_every_bmc_of_the_site_and_nodes_follow(stage: Stage, site: S
             "delete from node_bmcs where site_id = %s and url = 'https://127.0.0.1:9'", (site.id,)
         )
     wait_for(lambda: not stage.fleet.one("select online from nodes where id = %s", node), "the node is offline", 30)
-    assert stage.bmc(node)["reach_failure"] == "bmc_unreachable"
+    assert stage.bmc(node)["silent_because"] == "bmc_unreachable"
 
 
 def test_what_counts_as_an_answer_of_a_bmc(stage: Stage) -> None:
     def ask(url: str, pin: str) -> str | None:
         return asyncio.run(
-            reach_bmc(SiteMachine(node_id=uuid.uuid4(), url=url, certificate_sha256=pin))
+            ask_bmc(SiteMachine(node_id=uuid.uuid4(), url=url, certificate_sha256=pin))
         )  # fmt: skip
 
     with stage.machine() as machine:

@@ -11,16 +11,16 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, json_value, transact
-from orchestrator.sites.store import reach
+from orchestrator.sites.store import liveness
 
 
-async def note_reached(
-    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, reached: Sequence[UUID],
+async def note_answers(
+    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, answered: Sequence[UUID],
     silent: Mapping[UUID, str],
 ) -> bool:  # fmt: skip
     """Record a page of a round. False, and nothing is recorded, if the caller does not hold the lease that it named."""
     async with context.database.autocommit() as tx:
-        return await reach.note_reached(tx, agent_id, serial, run_id, lease_fence, reached, silent)
+        return await liveness.note_answers(tx, agent_id, serial, run_id, lease_fence, answered, silent)
 
 
 async def turn_node(context: Context, node_id: UUID, silent_seconds: float) -> bool | None:
@@ -31,12 +31,12 @@ async def turn_node(context: Context, node_id: UUID, silent_seconds: float) -> b
 
     async def work(tx: Transaction) -> bool | None:
         await nodes.lock_node(tx, node_id)
-        turned = await reach.turn(tx, node_id, silent_seconds)
+        turned = await liveness.turn(tx, node_id, silent_seconds)
         if turned is None:
             return None
         payload: dict[str, Any] = {"node_id": str(node_id), "name": turned.name}
         if not turned.is_online:
-            payload["last_seen_at"] = json_value(turned.reached_at)
+            payload["last_seen_at"] = json_value(turned.answered_at)
         happened = EventType.NODE_ONLINE if turned.is_online else EventType.NODE_OFFLINE
         await append_event(tx, Event(happened, f"nodes/{node_id}", uuid4(), None, payload))
         return turned.is_online
