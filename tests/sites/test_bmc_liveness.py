@@ -14,6 +14,7 @@ import pytest
 from node_agent.site.bmc_liveness import ask_bmc
 from node_agent.wire.sites import LeaseRequest, SiteMachine
 from orchestrator.nodes.commands.drains import uncordon_node
+from orchestrator.nodes.deploy_systems.run_rules import RunKind
 from orchestrator.nodes.probes.queries import find_due_probes
 from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.slot_service import keep_slots
@@ -27,6 +28,7 @@ from orchestrator.sites.queries import find_turned_nodes, list_machines
 from orchestrator.tasks.store.dispatch import RESERVED_DRIVERS
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
+from tests.deploy_system.ordering import WIPED
 from tests.nodes.answers import body_of, refusal_of
 from tests.sites.rotations import Agent, Rotations
 from tests.sites.running import Run, another, running, to_work
@@ -289,7 +291,7 @@ def test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so(database
     play(database_url, tmp_path, scene)
 
 
-def test_an_inspection_is_the_inventory_that_a_restore_awaits(database_url: str, tmp_path: Path) -> None:
+def test_after_a_restore_a_wipe_alone_opens_a_machine_again(database_url: str, tmp_path: Path) -> None:
     async def scene(run: Run) -> None:
         connection = run.stage.fleet.connection
         await inspect(run)
@@ -302,6 +304,8 @@ def test_an_inspection_is_the_inventory_that_a_restore_awaits(database_url: str,
         closed = "select count(*) from slots where node_id = %s and state = 'out_of_service'"
         assert run.row(closed, run.node) == (8,)
         await inspect(run)
+        assert run.row(closed, run.node) == (8,), "a tenant of the lost interval may have left its disks"
+        await run.report(await to_work(run, RunKind.WIPE), result=WIPED)
         assert run.row(closed, run.node) == (0,)
         assert run.row("select count(*) from awaited_inventories") == (0,)
 

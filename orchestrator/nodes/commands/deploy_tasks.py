@@ -177,17 +177,23 @@ async def _conclude(tx: Transaction, node_id: UUID, known: OpenDeployTask) -> Ad
     if known.type is TaskType.METAL_INSPECT:
         assert known.task_id is not None, "it was signed"
         await _take_inspection(tx, node_id, known.task_id, MetalInspectReport.model_validate(known.result))
+    elif known.type is TaskType.METAL_WIPE:
+        await _take_wipe(tx, node_id)
     await task_store.end(tx, node_id, known.id, Advanced.COMPLETED.value, None, known.result)
     return Advanced.COMPLETED
 
 
 async def _take_inspection(tx: Transaction, node_id: UUID, task_id: UUID, report: MetalInspectReport) -> None:
-    """Record the machine. Of a node without an agent it is the discovery, and the inventory that a restore awaits."""
+    """Record the machine. Of a node without an agent it is the discovery."""
     await store.record_machine(tx, node_id, report)
     await agentless_store.note_inspected(tx, node_id)
     node = await agentless_store.read_agentless(tx, node_id)
-    if node is None:
-        return
-    await take_inspection(tx, node_id, node, task_id, report.topology)
-    await forget_awaited(tx, node_id)
-    await keep_slots(tx, node_id)
+    if node is not None:
+        await take_inspection(tx, node_id, node, task_id, report.topology)
+
+
+async def _take_wipe(tx: Transaction, node_id: UUID) -> None:
+    """A node without an agent sends no inventory after a restore: a wipe alone proves that nothing is left on its machine."""
+    if await agentless_store.read_agentless(tx, node_id) is not None:
+        await forget_awaited(tx, node_id)
+        await keep_slots(tx, node_id)

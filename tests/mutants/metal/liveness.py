@@ -128,6 +128,14 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_sandbox_drivers.py::test_no_agent_says_that_its_node_has_none",),
     ),
     Mutant(
+        "agentless: an inspection opens a machine after a restore",
+        "nodes",
+        "orchestrator/nodes/commands/deploy_tasks.py",
+        "    elif known.type is TaskType.METAL_WIPE:\n",
+        "    if known.type in (TaskType.METAL_WIPE, TaskType.METAL_INSPECT):\n",
+        (f"{TESTS}::test_after_a_restore_a_wipe_alone_opens_a_machine_again",),
+    ),
+    Mutant(
         "bmc liveness: another machine's certificate is an answer",
         "agent",
         "node_agent/site/bmc_liveness.py",
