@@ -104,6 +104,14 @@ MUTANTS: list[Mutant] = [
         RULES,
     ),
     Mutant(
+        "agentless: a machine that its site has never started serves",
+        "nodes",
+        USES,
+        "    if await run_store.read_newest(tx, node_id) is None:",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
         "agentless: a node without slots serves",
         "nodes",
         USES,
