@@ -110,6 +110,13 @@ class Drill:
         agents = [child.name.removeprefix("agent ") for child in stack._children if child.plan.module == "node_agent"]
         self.watch = Watch({name: stack.state.agent(name) for name in agents})
 
+    def empty_temporal(self) -> None:
+        """Temporal starts on an empty store: its workflows are of an interval that is no more."""
+        temporal = self.whole.server("temporal")
+        temporal.kill()
+        shutil.rmtree(temporal.directory)
+        temporal.start()
+
     @property
     def processes(self) -> list[str]:
         """Every process of ours but the agents."""

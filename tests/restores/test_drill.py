@@ -140,6 +140,7 @@ def restore(drill: Drill, moment: str) -> None:
     wait_for(lambda: not drill.row("select pg_is_in_recovery() as it")["it"], "the end of the recovery")
     for block in ("begin", "export", "rebuild", "finish"):
         drill.run(block)
+    drill.empty_temporal()
     drill.whole.start(*drill.processes)
     drill.run("check")
     drill.run("again")
