@@ -79,7 +79,7 @@ class KeySet(Wire):
         for pem in node_cas:
             try:
                 x509.load_pem_x509_certificate(pem.encode())
-            except (ValueError, UnsupportedAlgorithm) as error:
+            except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
                 raise ValueError("must be PEM certificates") from error
         return node_cas
 

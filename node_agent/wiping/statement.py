@@ -206,7 +206,7 @@ def open_statement(envelope: StatementEnvelope) -> OpenedStatement:
         _verify(key, base64.b64decode(signature.sig, validate=True), payload)
     except (InvalidSignature, UnsupportedAlgorithm) as error:
         raise StatementRejected("bad_signature", "the key of the certificate did not sign the statement") from error
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise StatementRejected("malformed", "certificate, payload or signature cannot be read") from error
     if signature.keyid != _key_digest(key):
         raise StatementRejected("bad_signature", "keyid is not that of the certificate's key")

@@ -221,7 +221,7 @@ def read_signing_request(csr_pem: str) -> PublicKey:
         request = x509.load_pem_x509_csr(csr_pem.encode())
         key = request.public_key()
         verified = request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion) as error:
         raise _invalid_request("is not a readable certificate signing request") from error
     if not verified:
         raise _invalid_request("is not signed by the key it names")

@@ -38,7 +38,7 @@ UNLABELLED = {
     # A lost challenge is asked for again, and replaces the one before.
     "challenge_deploy_system", "challenge_enrolment", "challenge_renewal",
     # An agent of a site repeats each with the same key, and the issuer its rounds.
-    "enrol_agent", "renew_agent_certificate", "issue_to_agent", "lease_bmc_tasks",
+    "enrol_agent", "renew_agent_certificate", "issue_to_agent", "lease_bmc_tasks", "note_answers",
 }  # fmt: skip
 
 

@@ -12,13 +12,13 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509 import InvalidVersion, load_pem_x509_certificate
 
 from node_agent.attestation.wire import quoted_data
 from orchestrator.nodes.attestation.structures import AttestationKey, EndorsementKey, public_key_digest, read_quote
@@ -81,7 +81,7 @@ def fingerprint_of_certificate(pem: str) -> bytes:
     """The fingerprint of the endorsement key in its certificate. Raises `Invalid`."""
     try:
         key = load_pem_x509_certificate(pem.encode()).public_key()
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm, InvalidVersion) as error:
         raise _invalid_certificate("is not a readable certificate in PEM") from error
     if not isinstance(key, rsa.RSAPublicKey):
         raise _invalid_certificate("must have an RSA key, that of the endorsement key which agents use")
