@@ -80,7 +80,7 @@ begin
             ('operations',                  'siud',  '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('outbox',                      'sid',   'si',    '',      'si',    'si',    '',      'sd',    's',     'c'),
             ('pool_attestations',           'siu',   's',     's',     's',     '',      '',      '',      's',     's'),
-            ('pools',                       'si',    'su',    '',      'su',    '',      '',      '',      's',     's'),
+            ('pools',                       'siu',   'su',    '',      'su',    '',      '',      '',      's',     's'),
             ('published_ports',             'sd',    's',     '',      'sid',   '',      '',      '',      's',     's'),
             ('regions',                     'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
             ('reservation_watermark',       'su',    '',      '',      'su',    '',      '',      '',      's',     's'),

@@ -25,7 +25,7 @@ log = structlog.get_logger("node_agent.site")
 
 SERVICE_ROOT: Final = "/redfish/v1/"
 ANSWER_SECONDS_MAX: Final = 5.0
-AT_ONCE_MAX: Final = 64
+AT_ONCE_MAX: Final = 128
 BEFORE_ALL: Final = UUID(int=0)
 
 Silence = Literal["bmc_unreachable", "bmc_certificate_changed", "bmc_busy"]
@@ -48,8 +48,8 @@ async def ask_bmc(machine: SiteMachine) -> Silence | None:
                 await answer.aclose()
     except CertificateChanged:
         return "bmc_certificate_changed"
-    except (OSError, TimeoutError, httpx.HTTPError):
-        return "bmc_unreachable"
+    except (OSError, TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return "bmc_unreachable"  # an address that cannot be used is one that does not answer
     return "bmc_busy" if answer.status_code >= 500 else None
 
 
@@ -66,6 +66,8 @@ class BmcLiveness:
         self._ask_bmc = ask
         self._every_seconds = every_seconds
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._silent: set[UUID] = set()
+        self._answered_now = 0
 
     async def run(self) -> None:
         """One round after another; a round that cannot be reported is left, and the next one begins in time."""
@@ -80,30 +82,37 @@ class BmcLiveness:
             await asyncio.sleep(max(0.0, began + self._every_seconds - loop.time()))
 
     async def _round(self, fence: int) -> None:
-        silent = answered = 0
-        after = BEFORE_ALL
-        while self._lease.fence == fence and self._lease.seconds_left() > 0:
-            wanted = [("run_id", str(self._run_id)), ("lease_fence", str(fence)), ("after", str(after))]
-            page = await self._connection.get("/site/v1/machines", wanted, SiteMachines, 0.0)
-            if not page.held or not page.machines:
+        """Ask those first that answered last time: what is silent takes its whole time, and must not make others late."""
+        suspects = frozenset(self._silent)
+        self._answered_now = 0
+        for are_suspects in (False, True):
+            if are_suspects and not suspects:
                 break
-            found = await asyncio.gather(*(self._ask(machine) for machine in page.machines))
-            report = LivenessReport(
-                run_id=self._run_id, lease_fence=fence,
-                answered=[machine.node_id for machine, code in zip(page.machines, found, strict=True) if code is None],
-                silent=[
-                    SilentMachine(node_id=machine.node_id, code=code)
-                    for machine, code in zip(page.machines, found, strict=True) if code is not None
-                ],
-            )  # fmt: skip
-            answered, silent = answered + len(report.answered), silent + len(report.silent)
-            if not (await self._connection.post("/site/v1/machines/answers", report, LivenessAnswer)).held:
-                break
-            after = page.machines[-1].node_id
-            if len(page.machines) < MACHINES_MAX:
-                break
-        self._metrics.answering.set(answered)
-        self._metrics.silent.set(silent)
+            after: UUID | None = BEFORE_ALL
+            while after is not None and self._lease.fence == fence and self._lease.seconds_left() > 0:
+                after = await self._page(fence, after, suspects, are_suspects)
+        self._metrics.answering.set(self._answered_now)
+        self._metrics.silent.set(len(self._silent))
+
+    async def _page(self, fence: int, after: UUID, suspects: frozenset[UUID], are_suspects: bool) -> UUID | None:
+        """Ask the suspects of a page, or the others, and report; where the next page begins, None behind the last one."""
+        wanted = [("run_id", str(self._run_id)), ("lease_fence", str(fence)), ("after", str(after))]
+        page = await self._connection.get("/site/v1/machines", wanted, SiteMachines, 0.0)
+        if not page.held or not page.machines:
+            return None
+        chosen = [machine for machine in page.machines if (machine.node_id in suspects) is are_suspects]
+        found = await asyncio.gather(*(self._ask(machine) for machine in chosen))
+        codes = {machine.node_id: code for machine, code in zip(chosen, found, strict=True)}
+        report = LivenessReport(
+            run_id=self._run_id, lease_fence=fence, listed_at=page.server_time,
+            answered=[node for node, code in codes.items() if code is None],
+            silent=[SilentMachine(node_id=node, code=code) for node, code in codes.items() if code is not None],
+        )  # fmt: skip
+        self._silent = (self._silent | {one.node_id for one in report.silent}) - set(report.answered)
+        self._answered_now += len(report.answered)
+        if chosen and not (await self._connection.post("/site/v1/machines/answers", report, LivenessAnswer)).held:
+            return None
+        return page.machines[-1].node_id if len(page.machines) == MACHINES_MAX else None
 
     async def _ask(self, machine: SiteMachine) -> Silence | None:
         async with self._at_once:

@@ -140,6 +140,7 @@ class SiteMachines(FromServer):
 
     held: bool
     machines: Annotated[list[SiteMachine], Field(max_length=MACHINES_MAX)]
+    server_time: datetime
 
 
 class SilentMachine(Wire):
@@ -150,10 +151,14 @@ class SilentMachine(Wire):
 
 
 class LivenessReport(Wire):
-    """Body of `POST /site/v1/machines/answers`: which BMCs of a page answered right now, and which did not."""
+    """Body of `POST /site/v1/machines/answers`: which BMCs of a page answered right now, and which did not.
+
+    `listed_at` is the page's `server_time`: what is reported of a BMC that was changed since is about another one.
+    """
 
     run_id: UUID
     lease_fence: Whole
+    listed_at: Instant
     answered: Annotated[list[UUID], Field(max_length=MACHINES_MAX), FailFast()]
     silent: Annotated[list[SilentMachine], Field(max_length=MACHINES_MAX), FailFast()]
 

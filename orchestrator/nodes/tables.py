@@ -100,6 +100,7 @@ nodes = Table(
         postgresql_where=text("state = 'active' and online"),
     ),
     Index("nodes_by_pool_layout", "pool_id", "slot_count", "half_slots"),
+    Index("nodes_without_agent", "id", postgresql_where=text("driver = 'redfish' and enrolled_at is null")),
     Index("nodes_without_slots", "id", postgresql_where=text("slot_count = 0")),
     Index(
         "nodes_out_of_service", "id", postgresql_where=text("(state <> 'active' or not online) and state <> 'retired'")

@@ -116,13 +116,13 @@ async def find_machines(
     after: UUID = BEFORE_ALL,
 ) -> SiteMachines:
     """A page of the site's BMCs by node, for the holder of its lease, which asks each whether it answers."""
-    found = await list_machines(
+    found, listed_at = await list_machines(
         parts.context.database, caller.agent_id, caller.serial, run_id, lease_fence, after, MACHINES_MAX
     )
     machines = [
         SiteMachine(node_id=one.node_id, url=one.url, certificate_sha256=one.certificate_sha256) for one in found or ()
     ]
-    return SiteMachines(held=found is not None, machines=machines)
+    return SiteMachines(held=found is not None, machines=machines, server_time=listed_at)
 
 
 @router.post("/machines/answers")
@@ -130,7 +130,14 @@ async def report_answers(body: LivenessReport, caller: SiteCaller, parts: Parts)
     """Which BMCs of a page answered. A report under a lease that the caller does not hold changes nothing."""
     silent = {one.node_id: one.code for one in body.silent}
     held = await note_answers(
-        parts.context, caller.agent_id, caller.serial, body.run_id, body.lease_fence, body.answered, silent
+        parts.context,
+        caller.agent_id,
+        caller.serial,
+        body.run_id,
+        body.lease_fence,
+        body.listed_at,
+        body.answered,
+        silent,
     )
     return LivenessAnswer(held=held)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -103,8 +104,8 @@ async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:
 
 async def list_machines(
     database: Database, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, after: UUID, limit: int
-) -> list[ListedBmc] | None:
-    """Up to `limit` BMCs of the agent's site after this node; None if it does not hold the lease that it named."""
+) -> tuple[list[ListedBmc] | None, datetime]:
+    """Up to `limit` BMCs of the agent's site after this node, None if it does not hold the lease that it named; and the time."""
     async with database.reading() as reading:
         return await liveness.read_machines(reading, agent_id, serial, run_id, lease_fence, after, limit)
 

@@ -80,11 +80,17 @@ class SealedPassword(Request):
     copies: Annotated[list[SealedCopy], Field(min_length=1, max_length=RECIPIENTS_MAX), at_most(RECIPIENTS_MAX)]
 
 
+_HOST = r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?|\[[0-9A-Fa-f:]{2,39}\]"
+_PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+BMC_URL = rf"^https://({_HOST})(:({_PORT}))?$"
+"""One host, an IPv6 address in brackets, and at most one port."""
+
+
 class PutBmc(Request):
     """How the agents of a site reach the BMC of a node. Without `password` the present one stays."""
 
     site_id: Id
-    url: Annotated[str, Field(pattern=r"^https://[A-Za-z0-9.:\[\]_-]{1,255}$")]
+    url: Annotated[str, Field(pattern=BMC_URL, max_length=263)]
     certificate_sha256: Digest = Field(description="SHA-256 of the only TLS certificate (DER) that is trusted, hex")
     username: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")]
     system_id: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = Field(

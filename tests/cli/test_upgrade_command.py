@@ -117,7 +117,7 @@ def test_a_node_that_does_not_come_back_or_whose_command_fails_halts(deployment:
     fails = scene.upgrade("--wave 1", run="echo no space left; exit 7")
     assert fails.exit_code == 1
     assert "its command ended with 7: no space left" in fails.stderr
-    hangs = scene.upgrade("--wave 1 --command-seconds 1", run="sleep 60")
+    hangs = scene.upgrade("--wave 1 --command-seconds 1", run="setsid sleep 8 & sleep 60")
     assert "its command took longer than 1 s" in hangs.stderr
     same = scene.upgrade("--wave 1", run="true")
     assert f"wave 1: {scene.names[0]}: its agent has version 0.2.0 after 3 s" in same.stderr

@@ -81,6 +81,10 @@ QUERIES = {
     ),
     "nodes_by_pool_layout": ("read_catalogue", inventory_store._LAYOUTS),
     "nodes_out_of_service": ("find_stranded", starting._STRANDED),
+    "nodes_without_agent": (
+        "find_turned",
+        "select id from nodes where driver = 'redfish' and enrolled_at is null order by id limit :limit",
+    ),
     "nodes_without_slots": (
         "list_nodes",
         "select * from nodes where slot_count = 0 and id > :id order by id limit :limit",

@@ -111,7 +111,7 @@ class Rotations:
 
     def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey, medium: Path | None) -> None:
         self.fleet, self.context, self._signing, self._medium = fleet, context, key, medium
-        self.worker = context
+        self.worker = self.api = context
         self.recovery = X25519PrivateKey.generate()
         self.site_id = uuid.UUID(str(fleet.one(_SITE, self.recovery.public_key().public_bytes_raw())))
         self.first, self.second = self._agent("first"), self._agent("second")
@@ -240,12 +240,18 @@ async def rotations(url: str, medium: Path | None = None) -> AsyncIterator[Rotat
         as_role(url, Role.WORKER), pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
         application="tests",
     )  # fmt: skip
+    as_api = connect_database(
+        as_role(url, Role.PUBLIC_API), pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
+        application="tests",
+    )  # fmt: skip
     fleet = Fleet(url)
     try:
         made = Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key, medium)
         made.worker = Context(as_worker, Limits(), TaskSigner(key))
+        made.api = Context(as_api, Limits(), None).for_platform()
         yield made
     finally:
         await database.close()
         await as_worker.close()
+        await as_api.close()
         fleet.connection.close()

@@ -64,10 +64,10 @@ class Run:
     ) -> Answer:
         """An operator's request."""
         order = RunOrder(kind, network, smbios, (OTHER_MAC,), False)
-        return await request_run(self.stage.context, admin_operation(), ADMIN, self.node, order, ADDRESSES)
+        return await request_run(self.stage.api, admin_operation(), ADMIN, self.node, order, ADDRESSES)
 
     async def stop(self) -> Answer:
-        return await stop_run(self.stage.context, admin_operation(), ADMIN, self.node)
+        return await stop_run(self.stage.api, admin_operation(), ADMIN, self.node)
 
     async def shown(self) -> dict[str, Any]:
         return await find_run(self.stage.context.database, self.node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def set_state(run: Run, state: str) -> None:
 
 
 async def uncordon(run: Run) -> Answer:
-    return await uncordon_node(run.stage.context, admin_operation(), ADMIN, run.node)
+    return await uncordon_node(run.stage.api, admin_operation(), ADMIN, run.node)
 
 
 async def hold(stage: Rotations, agent: Agent) -> int:
@@ -90,7 +91,7 @@ async def note(run: Run, agent: Agent, fence: int, *, silent: str | None = None)
     """The agent reports that the machine's BMC answered, or why it did not."""
     answered, codes = ([run.node], {}) if silent is None else ([], {run.node: silent})
     return await note_answers(
-        run.stage.context, agent.id, agent.serial, agent.run_id, fence, answered, codes
+        run.stage.context, agent.id, agent.serial, agent.run_id, fence, datetime.now(UTC), answered, codes
     )  # fmt: skip
 
 
@@ -225,11 +226,11 @@ def test_without_the_lease_nothing_is_shown_or_recorded(database_url: str, tmp_p
         agent, stage = run.stage.first, run.stage
         fence = await hold(stage, agent)
         wanted = (stage.context.database, agent.id, agent.serial, agent.run_id, fence, BEFORE_ALL, 10)
-        shown = await list_machines(*wanted)
+        shown, _ = await list_machines(*wanted)
         assert shown is not None
         assert [one.node_id for one in shown] == [run.node]
         stage.fleet.connection.execute(change.encode())
-        assert await list_machines(*wanted) is None
+        assert (await list_machines(*wanted))[0] is None
         assert not await note(run, agent, fence)
         assert not await note(run, agent, fence, silent="bmc_busy")
         assert run.row("select answered_at, silent_because from node_bmcs where node_id = %s", run.node) == (None, None)
@@ -245,12 +246,14 @@ def test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock(database_ur
         site = stage.fleet.one("insert into sites (name, recovery_key) values ('other', sha256('r')) returning id")
         stage.fleet.connection.execute("update node_bmcs set site_id = %s where node_id = %s", (site, elsewhere.node))
         asked = (stage.context.database, agent.id, agent.serial, agent.run_id, fence)
-        pages = [await list_machines(*asked, after, 1) for after in (BEFORE_ALL, run.node, here.node)]
+        pages = [(await list_machines(*asked, after, 1))[0] for after in (BEFORE_ALL, run.node, here.node)]
         assert [[one.node_id for one in page or ()] for page in pages] == [[run.node], [here.node], []]
         with psycopg.connect(stage.fleet.url) as other:
             other.execute("select from node_bmcs where node_id = %s for update", (run.node,))
             nodes = [run.node, here.node, elsewhere.node, uuid.uuid4()]
-            assert await note_answers(stage.context, agent.id, agent.serial, agent.run_id, fence, nodes, {})
+            assert await note_answers(
+                stage.context, agent.id, agent.serial, agent.run_id, fence, datetime.now(UTC), nodes, {}
+            )
         rows = stage.fleet.connection.execute(
             "select node_id from node_bmcs where answered_at is not null order by node_id"
         )
@@ -288,8 +291,26 @@ def test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so(database
         set_state(run, "active")
         run.stage.fleet.connection.execute("update nodes set online = false where id = %s", (run.node,))
         assert await turn_node(worker, run.node, SILENT_SECONDS) is True
-        assert (await remove_bmc(run.stage.context, admin_operation(), ADMIN, run.node)).status == 204
+        assert (await remove_bmc(run.stage.api, admin_operation(), ADMIN, run.node)).status == 204
         assert standing(run) == ("redfish", "active", False)
+        assert events(run, "node.o")[-1] == ("node.offline", None)
+
+    play(database_url, tmp_path, scene)
+
+
+def test_an_answer_of_before_a_change_does_not_count_for_the_new_bmc(database_url: str, tmp_path: Path) -> None:
+    async def scene(run: Run) -> None:
+        agent, stage = run.stage.first, run.stage
+        fence = await hold(stage, agent)
+        asked = (agent.id, agent.serial, agent.run_id, fence)
+        _, listed_at = await list_machines(stage.context.database, *asked, BEFORE_ALL, 10)
+        stage.fleet.connection.execute("update node_bmcs set changed_at = clock_timestamp()")
+        assert await note_answers(stage.context, *asked, listed_at, [run.node], {})
+        assert await note_answers(stage.context, *asked, listed_at, [], {run.node: "bmc_busy"})
+        assert run.row("select answered_at, silent_because from node_bmcs where node_id = %s", run.node) == (None, None)
+        _, listed_at = await list_machines(stage.context.database, *asked, BEFORE_ALL, 10)
+        assert await note_answers(stage.context, *asked, listed_at, [run.node], {})
+        assert run.row("select answered_at is not null from node_bmcs where node_id = %s", run.node) == (True,)
 
     play(database_url, tmp_path, scene)
 
@@ -333,8 +354,9 @@ def test_agents_ask_every_bmc_of_the_site_and_nodes_follow(stage: Stage, site: S
         dark = "select count(*) from node_bmcs where site_id = %s and silent_because = 'bmc_unreachable'"
         wait_for(lambda: stage.fleet.one(dark, site.id) == 550, "each BMC was asked", 60)
         wait_for(lambda: stage.fleet.one("select online from nodes where id = %s", node), "the node is online", 30)
-        wait_for(lambda: site.agents[0].metric("berth_site_agent_bmcs_silent") == 550, "a whole round was counted", 60)
-        assert site.agents[0].metric("berth_site_agent_bmcs_answering") == 1
+        counted = ("berth_site_agent_bmcs_silent", 550), ("berth_site_agent_bmcs_answering", 1)
+        for name, number in counted:
+            wait_for(lambda: site.agents[0].metric(name) == number, f"{name} counts a whole round", 60)  # noqa: B023
         assert machine.logins() == 0, "the service root needs no credentials"
         stage.fleet.connection.execute(
             "delete from node_bmcs where site_id = %s and url = 'https://127.0.0.1:9'", (site.id,)
@@ -358,4 +380,13 @@ def test_what_counts_as_an_answer_of_a_bmc(stage: Stage) -> None:
             machine.service.script.add("GET /redfish/v1/", fault)
             assert ask(machine.url, machine.pin) == answer, fault
         assert len(machine.service.requests) == asked + 5, "each was asked once"
-    assert ask(machine.url, machine.pin) == "bmc_unreachable"
+    for url in (
+        machine.url,
+        "https://a:b",
+        "https://1.2.3.4:443:443",
+        "https://xn--",
+        "https://xn--a",
+        "https://[::1",
+        "https://",
+    ):
+        assert ask(url, machine.pin) == "bmc_unreachable", url

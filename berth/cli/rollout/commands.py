@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from berth.client import Client, Node
 
 POLL_SECONDS = 2.0
-TAIL_CHARACTERS = 400
+TAIL_BYTES = 400
 
 Nodes = Annotated[list[str] | None, typer.Option("--node", help="only this node (name or id); repeatable")]
 Waves = Annotated[
@@ -228,19 +229,23 @@ class _Rollout:
 
     def _command(self, node: Node, text: str) -> str | None:
         environment = {**os.environ, **environment_of(node, self._ordered.version)}
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", text], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True, text=True, errors="replace",
-        )  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=self._ordered.command_seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return f"its command took longer than {self._ordered.command_seconds:.0f} s"
-        if process.returncode == 0:
-            return None
-        return f"its command ended with {process.returncode}: {' '.join(output[-TAIL_CHARACTERS:].split())}"
+        # To a file: what the command leaves running would hold a pipe open.
+        with tempfile.TemporaryFile() as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", text], env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                process.wait(self._ordered.command_seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return f"its command took longer than {self._ordered.command_seconds:.0f} s"
+            if process.returncode == 0:
+                return None
+            output.seek(max(0, output.tell() - TAIL_BYTES))
+            said = " ".join(output.read().decode(errors="replace").split())
+        return f"its command ended with {process.returncode}: {said}"
 
     def _say(self, line: str) -> None:
         if not self._session.json:

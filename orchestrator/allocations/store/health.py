@@ -94,14 +94,18 @@ _DUE = """
 select id from allocations where health is not null and state = 'active' and health_until <= (select clock_timestamp())
 order by health_until limit :limit
 """
-# Marked offline by another door than silence, or active only since.
+# Marked offline by another door than silence, or active only since. Of a node without an agent the BMC alone is silent.
 _UNNOTICED = """
-select n.id from nodes n where not n.online and n.state <> 'retired' and exists (
+select n.id from nodes n where not n.online and n.state <> 'retired'
+  and (n.driver is distinct from 'redfish' or n.enrolled_at is not null) and exists (
     select from allocations a where a.node_id = n.id and a.state = 'active'
         and (a.health is null or a.health_cause = 'guest_unreachable'))
 order by n.id limit :limit
 """
-_LOCK_NODE = "select online from nodes where id = :node_id for no key update"
+_LOCK_NODE = """
+select n.online or n.driver = 'redfish' and n.enrolled_at is null as online from nodes n
+where n.id = :node_id for no key update
+"""
 
 
 def deadlines_of(context: Context) -> HealthDeadlines:

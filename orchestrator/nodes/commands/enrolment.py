@@ -15,6 +15,8 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.certificate_waits import wait_for_certificate
 from orchestrator.nodes.certificates import key_digest, read_signing_request
+from orchestrator.nodes.deploy_systems.agentless_store import give_up_agentless
+from orchestrator.nodes.deploy_systems.uses import require_enrollable
 from orchestrator.nodes.refusals import AttestationProblem
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import attestation, enrolment, nodes
@@ -51,6 +53,7 @@ async def create_enrolment_token(
         state = await nodes.lock_node(tx, node_id)
         if state is NodeState.RETIRED:
             raise InvalidState("a retired node does not enrol", state=state.value)
+        await require_enrollable(tx, node_id)
         expires_at = await enrolment.insert_token(
             tx,
             node_id=node_id,
@@ -98,9 +101,9 @@ async def enrol_node(context: Context, wanted: EnrolmentRequest, *, wait_seconds
     """The node in its next epoch, with one live certificate, which the issuer signs after the commit.
 
     The transaction that uses the token up records the request. Raises one and the same `Unauthenticated` for a token that is
-    unknown, used, over, or another machine's; `Invalid` for an unusable request; `AttestationRequired` and
-    `AttestationRefused`, which are recorded; and `CertificatePending`: then the same token with the same key returns the
-    certificate later. Nothing but the token is evaluated before it is known.
+    unknown, used, over, or another machine's; `Invalid` for an unusable request; what `require_enrollable` raises;
+    `AttestationRequired` and `AttestationRefused`, which are recorded; and `CertificatePending`: then the same token with the
+    same key returns the certificate later. Nothing but the token is evaluated before it is known.
     """
     try:
         async with context.database.transaction() as tx:
@@ -128,7 +131,9 @@ async def _enrol(tx: Transaction, wanted: EnrolmentRequest) -> tuple[UUID, int, 
         if before is None:
             raise _not_valid()
         return node_id, before.epoch, before.request
+    await require_enrollable(tx, node_id)
     proof = await attestation.require_attestation(tx, node_id, key_sha256, wanted.attestation, enrolling=True)
+    await give_up_agentless(tx, node_id)
     name, epoch, state = await enrolment.enrol_node(tx, node_id, hardware_id)
     await revoke_certificates(tx, node_id, "the node enrolled again")
     request = await record_request(

@@ -17,6 +17,10 @@ select n.name, n.gpu_model, n.slot_count, n.half_slots, n.epoch, p.driver as poo
 from nodes n join pools p on p.id = n.pool_id
 where n.id = :node_id and n.driver = 'redfish' and n.enrolled_at is null
 """
+_GIVE_UP = """
+update nodes set driver = null, online = false, row_version = row_version + 1
+where id = :node_id and driver = 'redfish' and enrolled_at is null
+"""
 _SET_POOL_DRIVER = """
 update pools p set driver = 'redfish' from nodes n where n.id = :node_id and p.id = n.pool_id and p.driver is null
 """
@@ -43,6 +47,11 @@ async def read_agentless(tx: Transaction, node_id: UUID) -> Agentless | None:
     if row is None:
         return None
     return Agentless(row.name, Profile(row.gpu_model, row.slot_count, row.half_slots), row.epoch, row.pool_driver)
+
+
+async def give_up_agentless(tx: Transaction, node_id: UUID) -> None:
+    """An agent enrols for the node: its heartbeats say from now on whether it is online, and no BMC."""
+    await tx.execute(_GIVE_UP, {"node_id": node_id})
 
 
 async def set_pool_driver(tx: Transaction, node_id: UUID) -> None:

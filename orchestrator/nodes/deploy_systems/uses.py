@@ -66,3 +66,19 @@ async def require_servable(tx: Transaction, node_id: UUID, state: NodeState) -> 
             "the node has no slot before its topology is approved: berth node approve", state=state.value
         )
     await agentless_store.set_pool_driver(tx, node_id)
+
+
+async def require_enrollable(tx: Transaction, node_id: UUID) -> None:
+    """Return if an agent may enrol for the locked node: not while a site works on the machine or has deployed on it.
+
+    Raises `InvalidState`, `NodeInUse`. A node that has an agent always may.
+    """
+    if await agentless_store.read_agentless(tx, node_id) is None:
+        return
+    await require_no_run(tx, node_id)
+    claims = (await store.read_use(tx, node_id)).claims
+    if claims:
+        raise NodeInUse(
+            "the node has no agent, and what is on its machine ends through its BMC alone; an agent enrols when it is empty",
+            claims=[{"claim_id": claim, "owner_kind": kind} for claim, kind in claims.items()],
+        )

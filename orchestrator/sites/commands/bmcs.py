@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems import task_store as deploy_tasks
 from orchestrator.nodes.deploy_systems.refusals import DeployReason
@@ -108,7 +110,13 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
                 "an allocation is on the machine, which is wiped through its BMC; release it first", claims=renting
             )
         await bmcs.delete_bmc(tx, node_id)
-        await set_offline_without_bmc(tx, node_id)
+        turned = await set_offline_without_bmc(tx, node_id)
+        if turned is not None:
+            payload = {"node_id": str(node_id), "name": turned.name, "last_seen_at": None}
+            event = Event(
+                EventType.NODE_OFFLINE, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id
+            )
+            await append_event(tx, event)
         await audit.record(tx, actor, "node.remove_bmc", f"nodes/{node_id}", {}, operation.request_id)
         return Done(204, None, node_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,12 +16,16 @@ from orchestrator.sites.store import liveness
 
 
 async def note_answers(
-    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, answered: Sequence[UUID],
+    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, listed_at: datetime,
+    answered: Sequence[UUID],
     silent: Mapping[UUID, str],
 ) -> bool:  # fmt: skip
-    """Record a page of a round. False, and nothing is recorded, if the caller does not hold the lease that it named."""
+    """Record a page of a round, but for BMCs that were changed since it was listed.
+
+    False, and nothing is recorded, if the caller does not hold the lease that it named.
+    """
     async with context.database.autocommit() as tx:
-        return await liveness.note_answers(tx, agent_id, serial, run_id, lease_fence, answered, silent)
+        return await liveness.note_answers(tx, agent_id, serial, run_id, lease_fence, listed_at, answered, silent)
 
 
 async def turn_node(context: Context, node_id: UUID, silent_seconds: float) -> bool | None:

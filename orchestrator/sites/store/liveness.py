@@ -41,7 +41,7 @@ with held as (
     from held h join node_bmcs b on b.site_id = h.id
     where b.node_id > :after order by b.node_id limit :limit
 )
-select exists (select from held) as held, p.node_id, p.url, p.certificate_sha256
+select exists (select from held) as held, statement_timestamp() as listed_at, p.node_id, p.url, p.certificate_sha256
 from (select) one left join page p on true order by p.node_id
 """
 # Locked rows are passed over until the next round: a report about many waits for no lock, and no deadlock is possible.
@@ -55,10 +55,11 @@ with held as (
     for share of s
 ), answered as (
     select b.node_id from held h
-    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered as uuid[])) for no key update of b skip locked
+    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered as uuid[])) and b.changed_at < :listed_at
+    for no key update of b skip locked
 ), not_answered as (
     select b.node_id from held h
-    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:silent as uuid[]))
+    join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:silent as uuid[])) and b.changed_at < :listed_at
         and b.silent_because is distinct from (cast(:codes as text[]))[array_position(cast(:silent as uuid[]), b.node_id)]
     for no key update of b skip locked
 ), noted as (
@@ -87,29 +88,32 @@ returning n.name, n.online, b.answered_at
 _SET_UNREACHABLE = """
 update nodes set online = false, row_version = row_version + 1
 where id = :node_id and online and driver = 'redfish' and enrolled_at is null
+returning name
 """
 
 
 async def read_machines(
     reading: Reading, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, after: UUID, limit: int
-) -> list[ListedBmc] | None:
-    """BMCs of the agent's site after this node, by node; None if it does not hold this lease."""
+) -> tuple[list[ListedBmc] | None, datetime]:
+    """BMCs of the agent's site after this node, by node, None if it does not hold this lease; and when they were read."""
     values = {
         "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "after": after, "limit": limit,
     }  # fmt: skip
     rows = (await reading.execute(_MACHINES, values)).all()
     if not rows[0].held:
-        return None
-    return [ListedBmc(row.node_id, row.url, row.certificate_sha256) for row in rows if row.node_id is not None]
+        return None, rows[0].listed_at
+    found = [ListedBmc(row.node_id, row.url, row.certificate_sha256) for row in rows if row.node_id is not None]
+    return found, rows[0].listed_at
 
 
 async def note_answers(
-    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, answered: Sequence[UUID],
-    silent: Mapping[UUID, str],
+    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, listed_at: datetime,
+    answered: Sequence[UUID], silent: Mapping[UUID, str],
 ) -> bool:  # fmt: skip
     """Record which BMCs of the agent's site answered now, and why others did not. False: it does not hold this lease."""
     values = {
-        "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "answered": list(answered),
+        "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence,
+        "listed_at": listed_at, "answered": list(answered),
         "silent": list(silent), "codes": list(silent.values()),
     }  # fmt: skip
     held: bool = (await tx.execute(_NOTE, values)).scalar_one()
@@ -127,6 +131,7 @@ async def turn(tx: Transaction, node_id: UUID, silent_seconds: float) -> Turned 
     return None if row is None else Turned(row.name, row.online, row.answered_at)
 
 
-async def set_offline_without_bmc(tx: Transaction, node_id: UUID) -> None:
-    """The locked node has no BMC any more: without an agent, nothing is placed on it."""
-    await tx.execute(_SET_UNREACHABLE, {"node_id": node_id})
+async def set_offline_without_bmc(tx: Transaction, node_id: UUID) -> Turned | None:
+    """The locked node has no BMC any more: without an agent, nothing is placed on it. None if that changes nothing."""
+    row = (await tx.execute(_SET_UNREACHABLE, {"node_id": node_id})).first()
+    return None if row is None else Turned(row.name, is_online=False, answered_at=None)

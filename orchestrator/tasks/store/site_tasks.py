@@ -22,9 +22,11 @@ RELEASE_SECONDS_MAX: Final = 691_200.0
 """The same, with a run that wipes."""
 
 _IS_OF_SITE = """
-select n.shape = 'baremetal' and n.enrolled_at is null and exists (select from node_bmcs b where b.node_id = n.id)
+select n.shape = 'baremetal' and (
+    exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch = 0)
+    or n.enrolled_at is null and exists (select from node_bmcs b where b.node_id = n.id)
        and not exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch is null
-                       and t.type = 'allocation.provision_user')
+                       and t.type = 'allocation.provision_user'))
 from nodes n where n.id = :node_id
 """
 _WAS_DEPLOYED = "select exists (select from node_tasks where allocation_id = :id and deploy_epoch = 0)"
@@ -62,7 +64,7 @@ class SiteTask:
 
 
 async def is_of_site(reading: Reading, allocation_id: UUID, node_id: UUID) -> bool:
-    """Whether the site of the node performs the allocation's tasks: it has a BMC, and no agent has enrolled or performed any."""
+    """Whether the site of the node performs the allocation's tasks: it has performed one, or the node has a BMC and no agent."""
     row = await reading.execute(_IS_OF_SITE, {"allocation_id": allocation_id, "node_id": node_id})
     return bool(row.scalar_one())
 

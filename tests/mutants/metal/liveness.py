@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 STORE = "orchestrator/sites/store/liveness.py"
 USES = "orchestrator/nodes/deploy_systems/uses.py"
 TESTS = "tests/sites/test_bmc_liveness.py"
+RENTING = "tests/sites/renting/test_agents_and_silence.py"
 LEASE = (f"{TESTS}::test_without_the_lease_nothing_is_shown_or_recorded",)
 SERVES = (f"{TESTS}::test_an_inspected_machine_serves_while_its_bmc_answers",)
 RULES = (f"{TESTS}::test_a_node_without_an_agent_needs_slots_and_a_pool_of_such_nodes",)
@@ -43,16 +44,16 @@ MUTANTS: list[Mutant] = [
         "bmc liveness: an agent reports about BMCs of other sites",
         "nodes",
         STORE,
-        "join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered as uuid[])) for",
-        "join node_bmcs b on b.node_id = any (cast(:answered as uuid[])) for",
+        "join node_bmcs b on b.site_id = h.id and b.node_id = any (cast(:answered",
+        "join node_bmcs b on b.node_id = any (cast(:answered",
         (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
     ),
     Mutant(
         "bmc liveness: a report waits for a lock",
         "nodes",
         STORE,
-        "any (cast(:answered as uuid[])) for no key update of b skip locked",
-        "any (cast(:answered as uuid[])) for no key update of b",
+        "    for no key update of b skip locked\n), not_answered",
+        "    for no key update of b\n), not_answered",
         (f"{TESTS}::test_an_agent_reports_about_its_site_alone_and_waits_for_no_lock",),
     ),
     Mutant(
@@ -83,8 +84,8 @@ MUTANTS: list[Mutant] = [
         "bmc liveness: a node without a BMC stays online",
         "nodes",
         "orchestrator/sites/commands/bmcs.py",
-        "        await set_offline_without_bmc(tx, node_id)\n",
-        "",
+        "        turned = await set_offline_without_bmc(tx, node_id)\n",
+        "        turned = None\n",
         (f"{TESTS}::test_a_node_that_lost_its_bmc_is_offline_and_a_retired_one_stays_so",),
     ),
     Mutant(
@@ -136,6 +137,46 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_sandbox_drivers.py::test_no_agent_says_that_its_node_has_none",),
     ),
     Mutant(
+        "agentless: a silent BMC degrades the allocation",
+        "allocations",
+        "orchestrator/allocations/store/health.py",
+        "  and (n.driver is distinct from 'redfish' or n.enrolled_at is not null) and exists (",
+        "  and exists (",
+        (f"{RENTING}::test_a_silent_bmc_says_nothing_about_the_allocation",),
+    ),
+    Mutant(
+        "agentless: an agent takes over a rented machine",
+        "nodes",
+        "orchestrator/nodes/commands/enrolment.py",
+        "    await require_enrollable(tx, node_id)\n    proof",
+        "    proof",
+        (f"{RENTING}::test_no_agent_enrols_while_a_site_works_on_the_machine_or_a_tenant_has_it",),
+    ),
+    Mutant(
+        "agentless: an agent that enrolled releases what a site has deployed",
+        "tasks",
+        "orchestrator/tasks/store/site_tasks.py",
+        "    exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch = 0)\n    or ",
+        "    ",
+        (f"{RENTING}::test_no_agent_enrols_while_a_site_works_on_the_machine_or_a_tenant_has_it",),
+    ),
+    Mutant(
+        "agentless: a node whose agent enrolled stays online",
+        "nodes",
+        "orchestrator/nodes/commands/enrolment.py",
+        "    await give_up_agentless(tx, node_id)\n",
+        "",
+        (f"{RENTING}::test_a_node_whose_agent_enrols_is_offline_until_it_is_heard_of",),
+    ),
+    Mutant(
+        "bmc liveness: an answer of before counts for another BMC",
+        "nodes",
+        STORE,
+        "b.node_id = any (cast(:answered as uuid[])) and b.changed_at < :listed_at",
+        "b.node_id = any (cast(:answered as uuid[]))",
+        (f"{TESTS}::test_an_answer_of_before_a_change_does_not_count_for_the_new_bmc",),
+    ),
+    Mutant(
         "agentless: an inspection opens a machine after a restore",
         "nodes",
         "orchestrator/nodes/commands/deploy_tasks.py",
@@ -155,8 +196,8 @@ MUTANTS: list[Mutant] = [
         "bmc liveness: the second page of a round is not asked",
         "agent",
         "node_agent/site/bmc_liveness.py",
-        "            if len(page.machines) < MACHINES_MAX:",
-        "            if True:",
+        "return page.machines[-1].node_id if len(page.machines) == MACHINES_MAX else None",
+        "return None",
         (f"{TESTS}::test_agents_ask_every_bmc_of_the_site_and_nodes_follow",),
     ),
 ]
