@@ -40,6 +40,9 @@ def libvirt_connection() -> Any:
     return connection
 
 
+_QEMU = " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'"
+
+
 @contextlib.contextmanager
 def defined(
     directory: Path, system: str, devices: str, disk_bytes: int, arguments: Sequence[str] = ()
@@ -57,12 +60,13 @@ def defined(
         f"<pool type='dir'><name>{identity}</name><target><path>{pool}</path></target></pool>"
     )
     given = "".join(f"<qemu:arg value='{argument}'/>" for argument in arguments)
+    schema, commands = (_QEMU, f"<qemu:commandline>{given}</qemu:commandline>") if given else ("", "")
     domain = connection.defineXML(
-        f"<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>bmc-{identity}</name><uuid>{identity}</uuid><vcpu>1</vcpu>{system}"
+        f"<domain type='qemu'{schema}><name>bmc-{identity}</name><uuid>{identity}</uuid><vcpu>1</vcpu>{system}"
         "<features><acpi/></features>"
         "<devices><emulator>/usr/bin/qemu-system-x86_64</emulator><disk type='file' device='disk'>"
         f"<driver name='qemu' type='raw'/><source file='{disk}'/><target dev='vda' bus='virtio'/><serial>DISK1</serial></disk>"
-        f"{devices}</devices><qemu:commandline>{given}</qemu:commandline></domain>"
+        f"{devices}</devices>{commands}</domain>"
     )
     try:
         yield identity
