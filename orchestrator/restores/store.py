@@ -19,6 +19,9 @@ _CONCLUDE = """
 update restore_replays set done_at = clock_timestamp(), outcome = :outcome
 where kind = :kind and subject_id = :subject_id and done_at is null
 """
+_IS_CANCELLED = """
+select exists (select from restore_replays w where w.kind = 'cancel' and w.subject_id = :reservation_id and w.done_at is null)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ class Replay:
 async def find_replays(reading: Reading, limit: int) -> list[Replay]:
     """At most `limit` releases and cancels that are left; while a restore is open no process can ask."""
     return [Replay(row.kind, row.subject_id, row.ended_at) for row in await reading.execute(_FIND, {"limit": limit})]
+
+
+async def is_cancelled(tx: Transaction, reservation_id: UUID) -> bool:
+    """Whether the locked reservation was cancelled in the lost interval of a restore, and that is yet to be done again."""
+    return bool((await tx.execute(_IS_CANCELLED, {"reservation_id": reservation_id})).scalar_one())
 
 
 async def conclude_replay(tx: Transaction, replay: Replay, outcome: str) -> bool:

@@ -21,7 +21,7 @@ from orchestrator.operations.store.operations import Answer, Operation, replay
 from orchestrator.placement.admission import AdmittedUse, admit_use
 from orchestrator.placement.inventory import Catalogue
 from orchestrator.placement.outcomes import StaleCatalogue
-from orchestrator.problems import Invalid, Overloaded, Problem, SkuUnavailable, UnavailableReason
+from orchestrator.problems import Invalid, InvalidState, Overloaded, Problem, SkuUnavailable, UnavailableReason
 from orchestrator.reservations.outcomes import Consumed, ConsumeOutcome, EndedInstead, Missing
 from orchestrator.reservations.queries import why_missing
 from orchestrator.reservations.store import consuming
@@ -121,6 +121,10 @@ def _admission(offered: Catalogue, reserved: ReservedUnits, consume: Consume) ->
 
 def _admit(offered: Catalogue, reserved: ReservedUnits, consume: Consume) -> AdmittedUse:
     """SKU and image of the allocation, if the units can serve them. Pure."""
+    if reserved.is_cancelled:
+        raise InvalidState(
+            "the reservation was cancelled; a restore of the control plane does it again", state="cancelled"
+        )
     sku = consume.sku if reserved.sku is None else reserved.sku
     if sku is None:
         message = "required, because the reservation names resources"

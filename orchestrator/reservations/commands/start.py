@@ -30,6 +30,7 @@ from orchestrator.reservations.store.turn_over import (
     find_held_claim,
     turn_over_claim,
 )
+from orchestrator.restores.store import is_cancelled
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _ACTOR = Actor(ActorKind.TENANT, "starts_at")
@@ -55,7 +56,10 @@ class _CatalogueMoved(Exception):
 
 
 async def start_reservation(context: Context, catalogue: CatalogueCache, reservation_id: UUID) -> Started:
-    """Turn one claim over to an allocation of its template, evaluated after its locks."""
+    """Turn one claim over to an allocation of its template, evaluated after its locks.
+
+    `NOT_DUE` too if it was cancelled in the lost interval of a restore: the replay of its cancel ends it.
+    """
     for _ in range(TRIES_MAX):
         offered = await catalogue.before_refusing()
 
@@ -65,6 +69,8 @@ async def start_reservation(context: Context, catalogue: CatalogueCache, reserva
                 return Started.NOT_DUE
             claim = await find_held_claim(tx, subject.id)
             if not subject.begun or subject.over or claim is None:
+                return Started.NOT_DUE
+            if await is_cancelled(tx, subject.id):
                 return Started.NOT_DUE
             if claim.stopped is not None:
                 return Started.STOPPED

@@ -26,7 +26,9 @@ from orchestrator.tenants.principals import Actor
 # `lock_reservation`.
 _FIND_UNITS = """
 select coalesce(jsonb_agg(distinct jsonb_build_object(
-           'sku', r.sku, 'units', jsonb_build_object(
+           'sku', r.sku, 'is_cancelled', exists (
+               select from restore_replays w where w.kind = 'cancel' and w.subject_id = r.id and w.done_at is null),
+           'units', jsonb_build_object(
                'region', n.region, 'gpu_model', n.gpu_model, 'shape', n.shape, 'slot_count', n.slot_count,
                'gpus', (select sum(upper(part) - lower(part))::integer from unnest(c.units) part)))), '[]')
 from reservations r
@@ -60,10 +62,14 @@ class ConsumeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReservedUnits:
-    """GPUs of a node that a reservation holds, and the SKU that they are reserved as; None if it names resources."""
+    """GPUs of a node that a reservation holds, and the SKU that they are reserved as; None if it names resources.
+
+    `is_cancelled`: the reservation was cancelled in the lost interval of a restore, which is yet to be done again.
+    """
 
     units: HeldUnits
     sku: str | None
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class Admission:
 async def find_reserved_units(call: FunctionCall, reservation_id: UUID, tenant_id: UUID) -> list[ReservedUnits]:
     """Each kind of units that a reservation of the tenant still holds, read without locks."""
     found = await call.value(_FIND_UNITS, {"id": reservation_id, "tenant_id": tenant_id})
-    return [ReservedUnits(HeldUnits(**one["units"]), one["sku"]) for one in found]
+    return [ReservedUnits(HeldUnits(**one["units"]), one["sku"], one["is_cancelled"]) for one in found]
 
 
 async def consume_reservation(

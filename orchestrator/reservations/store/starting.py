@@ -13,10 +13,12 @@ from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.windows import Pick
 from orchestrator.reservations.store.reservations import ReservationSubject
 
+# Without those that were cancelled in the lost interval of a restore: what is left of it may be more than a run handles.
 _DUE = """
 select id from reservations
 where state = 'confirmed' and waits_until <= (select clock_timestamp()) and template is not null
   and (ends_at is null or ends_at > clock_timestamp())
+  and not exists (select from restore_replays w where w.kind = 'cancel' and w.subject_id = reservations.id and w.done_at is null)
 order by waits_until, position limit :limit
 """
 # Claims of begun reservations of a SKU on nodes that are not active or not online.

@@ -11,6 +11,7 @@ _STORY = f"{_EXPORT}::test_what_was_ended_or_revoked_in_the_lost_interval_is_so_
 _NOTIFIED = f"{_GATE}::test_every_tenant_and_the_operators_are_notified_with_the_interval_once"
 _IDENTITY = "tests/restores/test_identity.py"
 _ADOPTED = f"{_IDENTITY}::test_a_certificate_of_the_lost_interval_is_adopted_unless_the_node_was_revoked_in_it"
+_CANCELLED = "tests/restores/test_cancelled.py::test_a_cancelled_reservation_never_starts_again"
 _SKIPS = "tests/outbox_relay/test_rebuilding.py::test_versions_that_postgres_lost_are_never_given_again"
 _REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
@@ -123,6 +124,30 @@ MUTANTS: list[Mutant] = [
         "        await end_reservation(tx, subject, end, POLICY)\n",
         "",
         _STORY,
+    ),
+    _mutant(
+        "what was cancelled starts before its cancel",
+        "reservations",
+        "orchestrator/reservations/commands/start.py",
+        "            if await is_cancelled(tx, subject.id):\n",
+        "            if False:\n",
+        _CANCELLED,
+    ),
+    _mutant(
+        "what was cancelled takes the places of due starts",
+        "reservations",
+        "orchestrator/reservations/store/starting.py",
+        "w.kind = 'cancel' and w.subject_id = reservations.id",
+        "false",
+        _CANCELLED,
+    ),
+    _mutant(
+        "what was cancelled is consumed before its cancel",
+        "reservations",
+        "orchestrator/reservations/commands/consume.py",
+        "    if reserved.is_cancelled:\n",
+        "    if False:\n",
+        _CANCELLED,
     ),
     _mutant(
         "a write without another event does not say what it was",
