@@ -126,6 +126,7 @@ begin
             ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_end_runs',            '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_renew_fences',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_export',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),

@@ -20,6 +20,8 @@ from orchestrator.nodes.deploy_systems.refusals import NotWipeable
 from orchestrator.nodes.deploy_systems.run_rules import SITE_STEP_SECONDS_MAX, Move, RunKind, RunOutcome
 from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunOwner, RunWork
 from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
+from orchestrator.nodes.store.inventories import is_awaited
+from orchestrator.problems import InvalidState
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.store import bmc_tasks
 from orchestrator.sites.store.bmcs import Bmc
@@ -38,7 +40,12 @@ CODES: Final = {
 
 async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move | None:
     """Open the run of the task that waits on a locked node without one; None if there is none. A task that no run can perform has
-    failed, and nothing was done on the machine."""
+    failed, and nothing was done on the machine.
+
+    None too after a restore, until the machine's content is known: another tenant's may be on it.
+    """
+    if await is_awaited(tx, node_id):
+        return None
     task = await site_tasks.read_waiting(tx, node_id)
     if task is None:
         return None
@@ -63,6 +70,23 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
         tx, node_id, bmc.site_id, work, medium, by, begun.id, SITE_STEP_SECONDS_MAX, owner
     )  # fmt: skip
     return Move.OPEN
+
+
+async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
+    """For a wipe by an operator: the release that waits for it, as the locked node is awaited after a restore; None if none does.
+
+    Raises `InvalidState` if an allocation waits for its deployment there: the lost interval may have deployed it.
+    """
+    task = await site_tasks.read_waiting(tx, node_id) if await is_awaited(tx, node_id) else None
+    if task is None:
+        return None
+    if task.type is TaskType.PROVISION_USER:
+        raise InvalidState(
+            f"allocation {task.allocation_id} waits for its deployment, and may be on the machine since the lost interval of a"
+            f" restore: berth force-release {task.allocation_id}, then wipe",
+            state="awaited",
+        )
+    return RunOwner(task.id, task.allocation_id, task.claim_id)
 
 
 async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, dict[str, Any]]:

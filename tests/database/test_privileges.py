@@ -32,6 +32,7 @@ RUN_AS_OWNER = {
     "log_truncate",
     "restore_begin",
     "restore_close",
+    "restore_end_runs",
     "restore_close_nodes",
     "restore_note_ends",
     "restore_note_export",

@@ -172,6 +172,7 @@ def test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore(
     assert finished.returncode == 0, finished.stderr
     assert "revoke   2 API keys and nodes" in finished.stdout
     assert "renew    0 allocations" in finished.stdout, "what is released is not provisioned anew"
+    assert "runs     0 runs" in finished.stdout
     assert row_of(restored.url, key, restored.key) == {"it": True}
     assert rows_of(restored.url, "select revoked_reason ~ 'lost interval' from node_certificates") == [(True,)]
     require_replayed(restored)

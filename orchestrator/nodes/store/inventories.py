@@ -108,6 +108,7 @@ where w.node_id = :node_id and a.requested_at < r.closed_at and (
     or a.state = 'active' and a.active_at >= n.inventory_after)
 """
 _FORGET = "delete from awaited_inventories where node_id = :node_id"
+_IS_AWAITED = "select exists (select from awaited_inventories where node_id = :node_id)"
 _COUNT = "select count(*) from awaited_inventories"
 
 
@@ -129,6 +130,11 @@ async def is_starting(tx: Transaction, node_id: UUID) -> bool:
 async def forget_awaited(tx: Transaction, node_id: UUID) -> None:
     """Await no inventory of the node any more; the caller holds its lock."""
     await tx.execute(_FORGET, {"node_id": node_id})
+
+
+async def is_awaited(tx: Transaction, node_id: UUID) -> bool:
+    """Whether what runs on the locked node is unknown since a restore."""
+    return bool((await tx.execute(_IS_AWAITED, {"node_id": node_id})).scalar_one())
 
 
 async def count_awaited(reading: Reading) -> int:

@@ -39,7 +39,7 @@ from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import bmc_tasks, bmcs
 from orchestrator.sites.store.bmcs import Bmc
-from orchestrator.sites.tenancies import conclude, open_waiting
+from orchestrator.sites.tenancies import conclude, open_waiting, released_unseen
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _WORKER = Actor(ActorKind.WORKER, "deploy_runs")
@@ -64,7 +64,7 @@ async def request_run(
 
     Refusals, which change nothing: `NotFound` (no node, or no BMC), `NodeInUse`, `InvalidState` (the node is in service, or
     something works on its machine), `MachineUnknown`, `NotWipeable`, `Invalid` without a network. A wipe is refused in a
-    maintenance window too.
+    maintenance window too. A wipe of a node that is awaited after a restore performs the release that waits for it.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -76,7 +76,9 @@ async def request_run(
         if known is not None and known.kind is order.kind:
             return Done(200, run_document(known), node_id)
         await require_no_run(tx, node_id)
-        await require_unused(tx, node_id, None, writing=order.kind is RunKind.WIPE)
+        owner = await released_unseen(tx, node_id) if order.kind is RunKind.WIPE else None
+        if owner is None:
+            await require_unused(tx, node_id, None, writing=order.kind is RunKind.WIPE)
         await _require_idle(tx, node_id)
         work = await _work(tx, node_id, order)
         medium = await _medium(tx, bmc, order)
@@ -86,7 +88,7 @@ async def request_run(
         )  # fmt: skip
         await run_store.insert_run(
             tx, node_id, bmc.site_id, work, {**medium, "addresses": asdict(addresses)}, by, task.id,
-            SITE_STEP_SECONDS_MAX,
+            SITE_STEP_SECONDS_MAX, owner,
         )  # fmt: skip
         said = {"kind": order.kind.value, **medium, "disks": work.parameters.get("disks")}
         await audit.record(tx, actor, "node.request_deploy_run", f"nodes/{node_id}", said, operation.request_id)

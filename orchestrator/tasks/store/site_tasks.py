@@ -30,9 +30,11 @@ select n.shape = 'baremetal' and (
 from nodes n where n.id = :node_id
 """
 _WAS_DEPLOYED = "select exists (select from node_tasks where allocation_id = :id and deploy_epoch = 0)"
+# After a restore nothing is known about the machine: its run begins by an operator's word alone.
 _FIND_WAITING = """
 select t.node_id from node_tasks t
 where t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
+  and not exists (select from awaited_inventories w where w.node_id = t.node_id)
   and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
   and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
@@ -75,7 +77,9 @@ async def is_deployed_by_site(reading: Reading, allocation_id: UUID) -> bool:
 
 
 async def find_waiting(reading: Reading, limit: int) -> list[UUID]:
-    """Nodes with a task that waits for its run, while nothing else works on the machine."""
+    """Nodes with a task that waits for its run, while nothing else works on the machine.
+
+    Without those that are awaited after a restore: their tasks wait for an operator."""
     return list((await reading.execute(_FIND_WAITING, {"limit": limit})).scalars())
 
 

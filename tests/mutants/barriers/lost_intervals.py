@@ -12,6 +12,9 @@ _NOTIFIED = f"{_GATE}::test_every_tenant_and_the_operators_are_notified_with_the
 _IDENTITY = "tests/restores/test_identity.py"
 _ADOPTED = f"{_IDENTITY}::test_a_certificate_of_the_lost_interval_is_adopted_unless_the_node_was_revoked_in_it"
 _CANCELLED = "tests/restores/test_cancelled.py::test_a_cancelled_reservation_never_starts_again"
+_RESTORED = "tests/sites/renting/test_restored.py"
+_RELEASE = f"{_RESTORED}::test_a_release_wipes_no_machine_before_an_operator_says_so"
+_BEFORE = f"{_RESTORED}::test_a_run_of_before_goes_on_by_no_step"
 _SKIPS = "tests/outbox_relay/test_rebuilding.py::test_versions_that_postgres_lost_are_never_given_again"
 _REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
@@ -148,6 +151,54 @@ MUTANTS: list[Mutant] = [
         "    if reserved.is_cancelled:\n",
         "    if False:\n",
         _CANCELLED,
+    ),
+    _mutant(
+        "a release wipes a machine whose occupant is unknown",
+        "sites",
+        "orchestrator/sites/tenancies.py",
+        "    if await is_awaited(tx, node_id):\n",
+        "    if False:\n",
+        _RELEASE,
+    ),
+    _mutant(
+        "what waits for an operator takes the places of runs",
+        "tasks",
+        "orchestrator/tasks/store/site_tasks.py",
+        "  and not exists (select from awaited_inventories w where w.node_id = t.node_id)\n",
+        "",
+        _RELEASE,
+    ),
+    _mutant(
+        "a machine that waits for its deployment is wiped as another's",
+        "sites",
+        "orchestrator/sites/tenancies.py",
+        '    if task.type is TaskType.PROVISION_USER:\n        raise InvalidState(\n            f"allocation',
+        '    if False:\n        raise InvalidState(\n            f"allocation',
+        f"{_RESTORED}::test_what_waits_for_its_deployment_is_not_deployed_again",
+    ),
+    _mutant(
+        "runs of before go on",
+        "database",
+        "berth/cli/deployment/restore/running.py",
+        "        _end_runs(connection, restore.epoch, show)\n",
+        "",
+        _STORY,
+    ),
+    _mutant(
+        "a run of before leaves its task without another one",
+        "database",
+        "migrations/functions/restores/restore_end_runs.sql",
+        ", task_id = null, allocation_id = null, claim_id = null",
+        "",
+        _BEFORE,
+    ),
+    _mutant(
+        "a deploy system of before goes on",
+        "database",
+        "migrations/functions/restores/restore_end_runs.sql",
+        "    update deploy_systems set ended_at = clock_timestamp(), ended_by = 'revoked' where ended_at is null;\n",
+        "",
+        _BEFORE,
     ),
     _mutant(
         "a write without another event does not say what it was",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +137,9 @@ class Renting:
         concluded = await self.provisioned()
         assert isinstance(concluded, Concluded)
         assert self.row["state"] == "active", self.row
+
+
+Scene = Callable[[Renting], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager

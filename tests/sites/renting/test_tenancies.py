@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,28 +33,8 @@ from tests.allocations.driving import ADMIN, PROVISIONED, TENANT, completed, ope
 from tests.allocations.reconciling import admin_operation
 from tests.nodes.answers import body_of
 from tests.sites.renting.killed_workers import QUICK, Workers
-from tests.sites.renting.tenancy import SMALL, Renting, renting, ssh_server
+from tests.sites.renting.tenancy import SMALL, Renting, Scene
 from tests.sites.running import inspect
-
-Scene = Callable[[Renting], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture
-def play(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
-    """Runs a scene with a machine that is behind a BMC, and an SSH server in its place."""
-
-    def played(scene: Scene) -> None:
-        async def whole() -> None:
-            async with (
-                ssh_server(lambda port: monkeypatch.setattr(tenancies, "SSH_PORT", port)) as host_key,
-                renting(database_url, tmp_path) as rent,
-            ):
-                rent.host_key = host_key
-                await scene(rent)
-
-        asyncio.run(whole())
-
-    return played
 
 
 def test_a_machine_is_deployed_reached_and_wiped(play: Callable[[Scene], None]) -> None:

@@ -32,6 +32,7 @@ def run_restore(database_url: str, show: Show, without_export: str | None = None
         _revoke(connection, restore.epoch, show)
         _adopt(connection, restore.epoch, show)
         _renew_fences(connection, restore.epoch, show)
+        _end_runs(connection, restore.epoch, show)
         _close_nodes(connection, restore.epoch, show)
         _verify(database_url, show)
         return _close(connection, restore.epoch, show)
@@ -78,6 +79,12 @@ def _renew_fences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     row = connection.execute("select restore_renew_fences(%s)", (epoch,)).fetchone()
     assert row is not None, "the function returns one row"
     show("renew", f"{row[0]} allocations without a task are provisioned anew, under new fences")
+
+
+def _end_runs(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    row = connection.execute("select restore_end_runs(%s)", (epoch,)).fetchone()
+    assert row is not None, "the function returns one row"
+    show("runs", f"{row[0]} runs of deploy systems are ended, without a command to their machines")
 
 
 def _close_nodes(connection: gate.Connection, epoch: UUID, show: Show) -> None:
