@@ -127,6 +127,7 @@ begin
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_runs',            '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_keep_node',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_renew_fences',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_export',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),

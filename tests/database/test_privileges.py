@@ -33,6 +33,7 @@ RUN_AS_OWNER = {
     "restore_begin",
     "restore_close",
     "restore_end_runs",
+    "restore_keep_node",
     "restore_close_nodes",
     "restore_note_ends",
     "restore_note_export",

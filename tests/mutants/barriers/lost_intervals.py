@@ -15,6 +15,7 @@ _CANCELLED = "tests/restores/test_cancelled.py::test_a_cancelled_reservation_nev
 _RESTORED = "tests/sites/renting/test_restored.py"
 _RELEASE = f"{_RESTORED}::test_a_release_wipes_no_machine_before_an_operator_says_so"
 _BEFORE = f"{_RESTORED}::test_a_run_of_before_goes_on_by_no_step"
+_KEPT = f"{_RESTORED}::test_an_operator_keeps_an_allocation_that_nothing_has_followed"
 _SKIPS = "tests/outbox_relay/test_rebuilding.py::test_versions_that_postgres_lost_are_never_given_again"
 _REASON = f"{_EXPORT}::test_a_restore_whose_nats_is_lost_too_needs_a_reason"
 
@@ -199,6 +200,30 @@ MUTANTS: list[Mutant] = [
         "    update deploy_systems set ended_at = clock_timestamp(), ended_by = 'revoked' where ended_at is null;\n",
         "",
         _BEFORE,
+    ),
+    _mutant(
+        "a machine is kept that had another tenant",
+        "database",
+        "berth/cli/deployment/restore/machines.py",
+        "        if _touches(event, found):\n",
+        "        if False:\n",
+        _KEPT,
+    ),
+    _mutant(
+        "a machine is kept whose BMC is silent",
+        "database",
+        "migrations/functions/restores/restore_keep_node.sql",
+        " and n.online and b.answered_at > closed",
+        "",
+        _KEPT,
+    ),
+    _mutant(
+        "a machine is kept whose allocation was released",
+        "database",
+        "migrations/functions/restores/restore_keep_node.sql",
+        "w.kind = 'release' and w.subject_id = a.id",
+        "false",
+        _KEPT,
     ),
     _mutant(
         "a write without another event does not say what it was",

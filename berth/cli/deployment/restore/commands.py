@@ -140,13 +140,33 @@ def show(session: Session) -> None:
 
 
 @command(app, "nodes")
-def nodes(session: Session) -> None:
+def nodes(
+    session: Session,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep", metavar="NODE", help="its active allocation is still on its machine, which has no agent"
+        ),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option("--export", help="with --keep: where the lost interval was exported to")
+    ] = Path("lost-interval"),
+) -> None:
     """List the nodes whose slots stay out of service, because their inventory has not arrived since the restore."""
     # As above.
     import psycopg
 
     from berth.cli.deployment.restore import gate
+    from berth.cli.deployment.restore.machines import keep_machine
 
+    if keep is not None:
+        with psycopg.connect(session.database_url(), autocommit=True) as connection:
+            allocation = keep_machine(connection, keep, directory)
+        if session.json:
+            session.console.print_json(data={"node": keep, "allocation_id": str(allocation)})
+        else:
+            session.console.print(f"{keep} keeps allocation {allocation}, and serves", markup=False, soft_wrap=True)
+        return
     with psycopg.connect(session.database_url(), autocommit=True) as connection:
         awaited = gate.awaited_nodes(connection)
     if session.json:
@@ -157,7 +177,9 @@ def nodes(session: Session) -> None:
     for node in awaited:
         seen = "never seen" if node.last_seen_at is None else f"last seen at {node.last_seen_at.isoformat()}"
         word = "online" if node.online else "silent"
-        session.console.print(f"{node.name}  {node.id}  {word}, {seen}", markup=False, soft_wrap=True)
+        on_it = ", ".join(node.allocations) or "no allocation"
+        why = "" if node.waits_for == "inventory" else f"; no agent says what is on it: wipe or keep it ({on_it})"
+        session.console.print(f"{node.name}  {node.id}  {word}, {seen}{why}", markup=False, soft_wrap=True)
     if not awaited:
         session.console.print("no node is awaited")
 

@@ -27,7 +27,11 @@ where pid = any (%s) and datname = current_database()
 """
 
 _AWAITED = """
-select n.id, n.name, n.online, n.last_seen_at from awaited_inventories w join nodes n on n.id = w.node_id order by n.name
+select n.id, n.name, n.online, n.last_seen_at,
+       case when n.driver = 'redfish' and n.enrolled_at is null then 'operator' else 'inventory' end as waits_for,
+       array(select a.state || ' ' || a.id from allocations a join claims c on c.id = a.claim_id and c.closed_at is null
+             where a.node_id = n.id order by a.id) as allocations
+from awaited_inventories w join nodes n on n.id = w.node_id order by n.name
 """
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -128,12 +132,17 @@ def close(connection: Connection, epoch: UUID) -> bool:
 
 @dataclass(frozen=True)
 class AwaitedNode:
-    """A node whose inventory has not arrived, or is not explained yet. `last_seen_at`: None if it was never seen."""
+    """A node whose inventory has not arrived, or is not explained yet. `last_seen_at`: None if it was never seen.
+
+    `waits_for`: `inventory`, or `operator` if it has no agent that could send one. `allocations`: state and id of each on it.
+    """
 
     id: UUID
     name: str
     online: bool
     last_seen_at: datetime | None
+    waits_for: str
+    allocations: list[str]
 
 
 def awaited_nodes(connection: Connection) -> list[AwaitedNode]:
