@@ -151,8 +151,8 @@ async def _lock_permission(tx: Transaction, token_hash: bytes, presented: Presen
         raise Unauthenticated(NOT_KNOWN)
     await nodes.lock_node(tx, known.node_id)
     permission = _require_accepted(await store.read_by_token(tx, token_hash), presented)
-    use = await store.read_use(tx, permission.node_id)
-    obstacle = use.obstacle(permission.claim_id, writing=False)
+    use = await store.read_use(tx, permission.node_id, permission.claim_id)
+    obstacle = use.obstacle(writing=False)
     if obstacle is not None:
         raise _refused(obstacle, permission)
     return permission

@@ -147,8 +147,8 @@ async def advance_deploy_task(context: Context, node_id: UUID) -> Advanced | Non
             return None
         if known.task_id is not None:
             return await _conclude(tx, node_id, known)
-        use = await store.read_use(tx, node_id)
-        obstacle = use.obstacle(known.claim_id, writing=known.type in WRITING)
+        use = await store.read_use(tx, node_id, known.claim_id)
+        obstacle = use.obstacle(writing=known.type in WRITING)
         if obstacle is not None:
             return await _end_unrun(tx, node_id, known, f"{obstacle}: {DETAILS[obstacle]}")
         if known.is_over:

@@ -115,24 +115,29 @@ def refusal_of(permission: Permission, presented: Presented) -> DeployReason | N
 @dataclass(frozen=True, slots=True)
 class NodeUse:
     """A locked node, as far as deploy systems are concerned. `claims`: those that occupy units now or have begun, by id,
-    with the kind of their owner; `orphans`: how many allocations without a record are on it."""
+    with the kind of their owner; `orphans`: how many allocations without a record are on it. `occupied`: those of the claims
+    that occupy units now. `named`: the claim that a deploy system is to run for; None: an operator's."""
 
     state: NodeState
     shape: str
     epoch: int
     claims: dict[int, str]
     orphans: int
+    occupied: frozenset[int]
+    named: int | None
 
-    def obstacle(self, claim_id: int | None, *, writing: bool) -> DeployReason | None:
-        """Why a deploy system may not run for this claim (None: for an operator); None if it may.
+    def obstacle(self, *, writing: bool) -> DeployReason | None:
+        """Why a deploy system may not run for the named claim; None if it may.
 
-        What only reads may run in a maintenance window. What writes may run for the named claim alone.
+        What only reads may run in a maintenance window. What writes may run for the named claim alone. Claims that have begun
+        and occupy nothing yet wait until a named claim that occupies the machine is released: they are no obstacle to it.
         """
-        others = {kind for claim, kind in self.claims.items() if claim != claim_id}
+        counting = self.occupied if self.named in self.occupied else self.claims.keys()
+        others = {self.claims[claim] for claim in counting if claim != self.named}
         if self.orphans or others - (set() if writing else {"maintenance"}):
             return DeployReason.NODE_IN_USE
-        if claim_id is not None and claim_id not in self.claims:
+        if self.named is not None and self.named not in self.claims:
             return DeployReason.NODE_IN_USE
-        if self.state is NodeState.RETIRED or (claim_id is None and self.state not in WITHOUT_CLAIM):
+        if self.state is NodeState.RETIRED or (self.named is None and self.state not in WITHOUT_CLAIM):
             return DeployReason.NODE_STATE
         return None

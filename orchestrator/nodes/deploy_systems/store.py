@@ -20,11 +20,17 @@ from orchestrator.nodes.deploy_systems.tables import deploy_systems
 from orchestrator.nodes.states import NodeState
 
 _USE = """
-select n.state, n.shape, n.epoch,
-       (select coalesce(jsonb_object_agg(c.id, c.owner_kind), '{}') from claims c
-        where c.node_id = n.id and c.closed_at is null and (c.occupied or lower(c.during) <= clock_timestamp())) as claims,
+select n.state, n.shape, n.epoch, u.claims, u.occupied,
+       coalesce((select a.claim_id from claims c join allocations a on a.id = c.owner_id
+                 where c.id = cast(:claim_id as bigint) and c.owner_kind = 'allocation'), cast(:claim_id as bigint)) as named,
        (select count(*) from node_orphans o where o.node_id = n.id and o.state <> 'destroyed') as orphans
-from nodes n where n.id = :node_id
+from nodes n cross join lateral (
+    select coalesce(jsonb_object_agg(c.id, c.owner_kind), '{}') as claims,
+           coalesce(array_agg(c.id) filter (where c.occupied), '{}') as occupied
+    from claims c
+    where c.node_id = n.id and c.closed_at is null and (c.occupied or lower(c.during) <= clock_timestamp())
+) u
+where n.id = :node_id
 """
 _NEXT_EPOCH = "select coalesce(max(deploy_epoch), 0) + 1 from deploy_systems where node_id = :node_id"
 _END = """
@@ -173,11 +179,16 @@ class Machine:
     inspected_at: datetime
 
 
-async def read_use(tx: Transaction, node_id: UUID) -> NodeUse:
-    """State and claims of a locked node."""
-    row = (await tx.execute(_USE, {"node_id": node_id})).one()
+async def read_use(tx: Transaction, node_id: UUID, claim_id: int | None) -> NodeUse:
+    """State and claims of a locked node, for what is done for this claim (None: for an operator).
+
+    A claim of an allocation names the one that the allocation has now: a change of its end gives it another.
+    """
+    row = (await tx.execute(_USE, {"node_id": node_id, "claim_id": claim_id})).one()
     claims = {int(claim): kind for claim, kind in row.claims.items()}
-    return NodeUse(NodeState(row.state), row.shape, row.epoch, claims, row.orphans)
+    return NodeUse(
+        NodeState(row.state), row.shape, row.epoch, claims, row.orphans, frozenset(row.occupied), row.named
+    )  # fmt: skip
 
 
 async def end_permission(tx: Transaction, node_id: UUID, ended_by: str) -> int | None:

@@ -19,12 +19,12 @@ REDFISH = "redfish"
 
 async def require_unused(tx: Transaction, node_id: UUID, claim_id: int | None, *, writing: bool) -> NodeUse:
     """The use of a locked node that allows a deploy system for this claim. Raises `InvalidState`, `NodeInUse`."""
-    use = await store.read_use(tx, node_id)
+    use = await store.read_use(tx, node_id, claim_id)
     if use.shape != Shape.BAREMETAL:
         raise InvalidState("only nodes of the shape `baremetal` start deploy systems", state=use.state.value)
-    obstacle = use.obstacle(claim_id, writing=writing)
+    obstacle = use.obstacle(writing=writing)
     if obstacle is DeployReason.NODE_IN_USE:
-        claims = [{"claim_id": claim, "owner_kind": kind} for claim, kind in use.claims.items() if claim != claim_id]
+        claims = [{"claim_id": claim, "owner_kind": kind} for claim, kind in use.claims.items() if claim != use.named]
         raise NodeInUse(DETAILS[obstacle], claims=claims)
     if obstacle is not None:
         raise InvalidState(f"{DETAILS[obstacle]}; cordon it first", state=use.state.value)

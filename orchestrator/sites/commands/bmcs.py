@@ -103,7 +103,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
             raise NotFound(f"node {node_id} has no BMC")
         await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
-        claims = (await deploy_systems.read_use(tx, node_id)).claims
+        claims = (await deploy_systems.read_use(tx, node_id, None)).claims
         renting = [{"claim_id": claim, "owner_kind": kind} for claim, kind in claims.items() if kind == "allocation"]
         if renting:
             raise NodeInUse(
@@ -162,8 +162,8 @@ async def request_bmc_task(
 
 async def require_stoppable(tx: Transaction, node_id: UUID) -> None:
     """Return if no system that must run on is on the locked node. Raises `NodeInUse`, `InvalidState`."""
-    use = await deploy_systems.read_use(tx, node_id)
-    obstacle = use.obstacle(None, writing=False)
+    use = await deploy_systems.read_use(tx, node_id, None)
+    obstacle = use.obstacle(writing=False)
     if obstacle is DeployReason.NODE_IN_USE:
         claims = [{"claim_id": claim, "owner_kind": kind} for claim, kind in use.claims.items()]
         raise NodeInUse("the machine is in use; it is not switched off before that has ended", claims=claims)

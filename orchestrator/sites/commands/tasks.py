@@ -91,7 +91,7 @@ async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
     for which the run is."""
     run = await run_store.read_open(tx, task.node_id)
     claim_id = None if run is None else run.claim_id
-    found = (await deploy_systems.read_use(tx, task.node_id)).obstacle(claim_id, writing=False)
+    found = (await deploy_systems.read_use(tx, task.node_id, claim_id)).obstacle(writing=False)
     return None if found is None else f"{found}: {DETAILS[found]}"
 
 

@@ -18,6 +18,7 @@ def _mutant(what: str, file: str, old: str, new: str, test: str, area: str = "no
 
 _RENTING = "tests/sites/renting/test_tenancies.py"
 _RENTED = f"{_RENTING}::test_a_machine_is_deployed_reached_and_wiped"
+_NEIGHBOURS = "tests/sites/renting/test_neighbours.py"
 _REACHING = "tests/sites/renting/test_reaching.py"
 _SITE_TASKS = "orchestrator/tasks/store/site_tasks.py"
 _TENANCIES = "orchestrator/sites/tenancies.py"
@@ -70,6 +71,16 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "what a failed wipe has done is not reported", "node_agent/deploy_system/work/wiping.py", "        failure.evidence =",
         "        _ =", "tests/deploy_system/work/test_wipes.py::test_what_is_left_after_the_overwrite_fails_closed", "agent",
+    ),
+    _rented(
+        "the next booking ends the wipe before it", "orchestrator/nodes/deploy_systems/rules.py",
+        "self.occupied if self.named in self.occupied else self.claims.keys()", "self.claims.keys()",
+        f"{_NEIGHBOURS}::test_what_begins_next_on_the_machine_waits_for_its_wipe",
+    ),
+    _rented(
+        "another end of the allocation ends its deployment", "orchestrator/nodes/deploy_systems/store.py",
+        "select a.claim_id from claims c join", "select c.id from claims c join",
+        f"{_NEIGHBOURS}::test_another_end_leaves_a_deployment_alone",
     ),
     _rented(
         "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",

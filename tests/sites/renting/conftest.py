@@ -1,4 +1,4 @@
-"""The fixture of tests of allocations on machines behind BMCs."""
+"""A rented machine for each scene."""
 
 from __future__ import annotations
 
