@@ -23,8 +23,11 @@ UEFI_VARIABLES_MAX: Final = 192
 CONTROLLERS_MAX: Final = 32
 MARKERS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 8
-SSH_KEYS_MAX: Final = 32
-USER_DATA_MAX: Final = 32 * 1024
+SSH_KEYS_MAX: Final = 64
+USER_DATA_MAX: Final = 65_536
+"""Both as the API has them (orchestrator/http/fields.py)."""
+PARAMETERS_BYTES_MAX: Final = 128 * 1024
+"""Of a task, as JSON."""
 DETAIL_MAX: Final = 200
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import ValidationError
+
 from node_agent.protocol import ProvisionParameters, TaskType
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalWipeReport
+from node_agent.wire.fields import first_error
 from node_agent.wire.images import LOGIN_USER
 from node_agent.wire.sites import BmcTaskKind, SshServer
 from orchestrator.database.transactions import Transaction
@@ -53,6 +56,11 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
         if bmc is None:
             raise NotDeployable(RUN_FAILED, "no_bmc: the node has no BMC any more; set it again: berth node bmc set")
         work, medium = await _prepared(tx, node_id, task)
+    except ValidationError as error:
+        code = "task_refused" if task.type is TaskType.PROVISION_USER else CLEANUP_FAILED
+        detail = f"not_usable: inspection, network or task cannot be read: {first_error(error)[:300]}"
+        await site_tasks.finish_if_live(tx, task.id, None, (code, detail))
+        return Move.REFUSE
     except NotWipeable as refusal:
         failure = (CLEANUP_FAILED, f"{refusal.extra['reason']}: {refusal.detail}")
         await site_tasks.finish_if_live(tx, task.id, None, failure)

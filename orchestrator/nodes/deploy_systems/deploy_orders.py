@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,7 +10,13 @@ from pydantic import ValidationError
 
 from node_agent.protocol import ProvisionParameters
 from node_agent.wire.deploy_medium import MediumNetwork
-from node_agent.wire.deploy_tasks import ConfigDrive, DiskIdentity, MetalDeployParameters, MetalInspectReport
+from node_agent.wire.deploy_tasks import (
+    PARAMETERS_BYTES_MAX,
+    ConfigDrive,
+    DiskIdentity,
+    MetalDeployParameters,
+    MetalInspectReport,
+)
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import ImageFormat
 from orchestrator.nodes.deploy_systems.run_rules import RunKind, deploy_seconds
@@ -19,6 +26,8 @@ SPARE_BYTES: Final = 16 * 2**20
 """Beside the image: the config drive, and the backup of the partition table."""
 _ANY_EPOCH: Final = 1
 """The deploy epoch is known when the deploy system is permitted."""
+_LATER_BYTES: Final = 256
+"""Room for what is added to the parameters then."""
 
 
 class NotDeployable(Exception):
@@ -58,7 +67,19 @@ def deploy_of(
             "task_refused", f"the deployment cannot be described: {first_error(error)[:300]}"
         ) from error
     content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
+    size = size_of(content) + _LATER_BYTES
+    if size > PARAMETERS_BYTES_MAX:
+        raise NotDeployable(
+            "task_refused",
+            f"login_too_large: keys and user data make a task of {size} bytes, at most {PARAMETERS_BYTES_MAX}: shorten them, or"
+            " have the user data fetch the rest",
+        )
     return RunWork(RunKind.DEPLOY, content, deploy_seconds(image.disk_bytes_min))
+
+
+def size_of(parameters: dict[str, Any]) -> int:
+    """The bytes that PostgreSQL's jsonb needs as text: UTF-8, with escapes of up to six bytes for a control character."""
+    return len(json.dumps(parameters, ensure_ascii=False).encode())
 
 
 def _root_disk(report: MetalInspectReport, image_bytes: int) -> DiskIdentity:

@@ -38,7 +38,7 @@ where t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
   and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
   and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
-order by t.node_id limit :limit
+order by t.queued_at, t.id limit :limit
 """
 _READ_WAITING = """
 select t.id, t.type, t.allocation_id, t.envelope, a.claim_id
@@ -77,9 +77,10 @@ async def is_deployed_by_site(reading: Reading, allocation_id: UUID) -> bool:
 
 
 async def find_waiting(reading: Reading, limit: int) -> list[UUID]:
-    """Nodes with a task that waits for its run, while nothing else works on the machine.
+    """Nodes with a task that waits for its run, while nothing else works on the machine: the longest waiting first.
 
-    Without those that are awaited after a restore: their tasks wait for an operator."""
+    Without those that are awaited after a restore: their tasks wait for an operator.
+    """
     return list((await reading.execute(_FIND_WAITING, {"limit": limit})).scalars())
 
 

@@ -19,6 +19,7 @@ def _mutant(what: str, file: str, old: str, new: str, test: str, area: str = "no
 _RENTING = "tests/sites/renting/test_tenancies.py"
 _RENTED = f"{_RENTING}::test_a_machine_is_deployed_reached_and_wiped"
 _NEIGHBOURS = "tests/sites/renting/test_neighbours.py"
+_LOGIN_DATA = "tests/sites/renting/test_login_data.py"
 _REACHING = "tests/sites/renting/test_reaching.py"
 _SITE_TASKS = "orchestrator/tasks/store/site_tasks.py"
 _TENANCIES = "orchestrator/sites/tenancies.py"
@@ -81,6 +82,22 @@ MUTANTS: list[Mutant] = [
         "another end of the allocation ends its deployment", "orchestrator/nodes/deploy_systems/store.py",
         "select a.claim_id from claims c join", "select c.id from claims c join",
         f"{_NEIGHBOURS}::test_another_end_leaves_a_deployment_alone",
+    ),
+    _rented(
+        "login data that no deploy system can have waits for ever", "orchestrator/nodes/deploy_systems/deploy_orders.py",
+        "    if size > PARAMETERS_BYTES_MAX:", "    if False:", f"{_LOGIN_DATA}::test_login_data_is_deployed_or_refused",
+    ),
+    _rented(
+        "an inspection that cannot be read waits for ever", _TENANCIES, "    except ValidationError as error:",
+        "    except ZeroDivisionError as error:", f"{_LOGIN_DATA}::test_an_inspection_that_cannot_be_read_is_a_failed_task",
+    ),
+    _rented(
+        "tasks that wait are taken by node", _SITE_TASKS, "order by t.queued_at, t.id limit", "order by t.node_id limit",
+        f"{_LOGIN_DATA}::test_the_longest_waiting_task_is_first",
+    ),
+    _rented(
+        "a deploy system takes less user data than the API", "node_agent/wire/deploy_tasks.py", "USER_DATA_MAX: Final = 65_536",
+        "USER_DATA_MAX: Final = 32_768", f"{_LOGIN_DATA}::test_a_deploy_system_takes_what_the_api_takes",
     ),
     _rented(
         "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",
