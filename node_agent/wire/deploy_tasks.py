@@ -24,8 +24,9 @@ CONTROLLERS_MAX: Final = 32
 MARKERS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 8
 SSH_KEYS_MAX: Final = 64
+SSH_KEY_LENGTH_MAX: Final = 16_384
 USER_DATA_MAX: Final = 65_536
-"""Both as the API has them (orchestrator/http/fields.py)."""
+"""These as the API has them (orchestrator/http/fields.py, orchestrator/tenants/ssh_key_format.py)."""
 PARAMETERS_BYTES_MAX: Final = 128 * 1024
 """Of a task, as JSON."""
 DETAIL_MAX: Final = 200
@@ -139,7 +140,8 @@ class ConfigDrive(Wire):
     hostname: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
     ssh_public_keys: Annotated[
-        list[Annotated[str, Field(max_length=4_096, pattern=STORABLE)]], Field(min_length=1, max_length=SSH_KEYS_MAX)
+        list[Annotated[str, Field(max_length=SSH_KEY_LENGTH_MAX, pattern=STORABLE)]],
+        Field(min_length=1, max_length=SSH_KEYS_MAX),
     ]
     user_data: Annotated[str, Field(max_length=USER_DATA_MAX, pattern=STORABLE)] | None = None
     network: dict[str, Any] | None = None

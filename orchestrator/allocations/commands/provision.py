@@ -95,7 +95,8 @@ async def _issue(
     instructions.require_not_ended()
     by_site = subject.shape is Shape.BAREMETAL and await is_of_site(tx, subject.id, subject.node_id)
     if by_site:
-        instructions, valid_seconds = instructions.for_site(), PROVISION_SECONDS_MAX
+        instructions = instructions.for_site()
+        valid_seconds = PROVISION_SECONDS_MAX if attempt == 1 else valid_seconds
     instructions.require_size_supported()
     faults = instructions.faults_for(context.fault_labels_allowed)
     network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None

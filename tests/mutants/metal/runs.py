@@ -100,6 +100,11 @@ MUTANTS: list[Mutant] = [
         "USER_DATA_MAX: Final = 32_768", f"{_LOGIN_DATA}::test_a_deploy_system_takes_what_the_api_takes",
     ),
     _rented(
+        "each attempt of a site has its own deadline", "orchestrator/allocations/commands/provision.py",
+        "PROVISION_SECONDS_MAX if attempt == 1 else valid_seconds", "PROVISION_SECONDS_MAX",
+        f"{_NEIGHBOURS}::test_all_attempts_of_a_site_have_one_deadline",
+    ),
+    _rented(
         "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",
         "case when :by_site then null end",
         f"{_RENTING}::test_no_agent_of_the_node_leases_or_reports_the_tasks_of_a_site",

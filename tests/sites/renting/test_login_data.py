@@ -14,6 +14,7 @@ from orchestrator.http import fields
 from orchestrator.nodes.deploy_systems.deploy_orders import size_of
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from orchestrator.tasks.store import site_tasks
+from orchestrator.tenants.ssh_key_format import LINE_LENGTH_MAX
 from tests.sites.renting.tenancy import Renting, Scene
 
 KEY = "ssh-ed25519 " + "A" * 68 + " someone@example.com"
@@ -22,6 +23,7 @@ KEY = "ssh-ed25519 " + "A" * 68 + " someone@example.com"
 def test_a_deploy_system_takes_what_the_api_takes() -> None:
     assert deploy_tasks.USER_DATA_MAX >= fields.USER_DATA_LENGTH_MAX
     assert deploy_tasks.SSH_KEYS_MAX >= fields.SSH_KEYS_MAX
+    assert deploy_tasks.SSH_KEY_LENGTH_MAX >= LINE_LENGTH_MAX
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,24 @@ def test_another_end_leaves_a_deployment_alone(play: Callable[[Scene], None], st
     play(scene)
 
 
+def test_all_attempts_of_a_site_have_one_deadline(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        connection = rent.run.stage.fleet.connection
+        rent.create()
+        await rent.provision()
+        assert rent.task["expires_at"] == rent.row["provision_until"]
+        connection.execute(
+            "update node_tasks set state = 'failed', finished_at = clock_timestamp(), failure_code = 'interrupted',"
+            " failure_detail = 'd' where id = %s", (rent.task["id"],)
+        )  # fmt: skip
+        connection.execute("update allocations set provision_until = clock_timestamp() + interval '1 hour'")
+        await rent.provision()
+        assert (rent.task["attempt"], rent.task["state"]) == (2, "queued")
+        assert rent.task["expires_at"] <= rent.row["provision_until"]
+
+    play(scene)
+
+
 @pytest.mark.parametrize(
     ("claims", "occupied", "writing", "reason"),
     [
