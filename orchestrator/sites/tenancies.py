@@ -98,13 +98,13 @@ async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
 
 
 async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, dict[str, Any]]:
-    """Work and medium of the run: the network and the addresses are those of the newest run of the node."""
+    """Work and medium of the run: network and addresses are those of the newest run of the node that completed."""
     known = await store.read_machine(tx, node_id)
-    before = await run_store.read_newest(tx, node_id)
+    before = await run_store.read_completed_medium(tx, node_id)
     if known is None or before is None:
-        raise NotDeployable(RUN_FAILED, "not_inspected: no run has inspected the machine: berth node inspect")
+        raise NotDeployable(RUN_FAILED, "not_inspected: no run has completed on the machine: berth node inspect")
     report = MetalInspectReport.model_validate(known.report)
-    medium = {**before.medium, "smbios_uuid": str(known.smbios_uuid)}
+    medium = {**before, "smbios_uuid": str(known.smbios_uuid)}
     if task.type is not TaskType.PROVISION_USER:
         return wipe_of(report), medium
     network = MediumNetwork.model_validate(medium["network"])

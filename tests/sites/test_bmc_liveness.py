@@ -193,7 +193,9 @@ def test_a_node_without_an_agent_needs_slots_and_a_pool_of_such_nodes(database_u
         connection = run.stage.fleet.connection
         connection.execute("update deploy_runs set node_id = %s", ((await another(run.stage)).node,))
         assert refusal_of(await uncordon(run)) == (409, "invalid_state", "cordoned"), "it was inspected by hand"
-        connection.execute("update deploy_runs set node_id = %s", (run.node,))
+        connection.execute("update deploy_runs set node_id = %s, outcome = 'stopped'", (run.node,))
+        assert refusal_of(await uncordon(run)) == (409, "invalid_state", "cordoned"), "no run has completed"
+        connection.execute("update deploy_runs set outcome = 'completed'")
         connection.execute("update pools set driver = 'libvirt' where shape = 'baremetal'")
         with pytest.raises(DriverRefused, match="'libvirt'"):
             await uncordon(run)

@@ -69,6 +69,11 @@ from (select clock_timestamp() as now) c
 _FORGET = """
 delete from deploy_runs where node_id = :node_id and ended_at is not null and id in (
     select id from deploy_runs where node_id = :node_id order by id desc offset :history_max)
+  and id is distinct from (
+    select id from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1)
+"""
+_COMPLETED_MEDIUM = """
+select medium from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1
 """
 _STEP = """
 update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
@@ -144,6 +149,12 @@ async def read_newest(reading: Reading, node_id: UUID) -> DeployRun | None:
     return None if row is None else _run(row)
 
 
+async def read_completed_medium(reading: Reading, node_id: UUID) -> dict[str, Any] | None:
+    """What the deploy system of the newest completed run was permitted with: its network has worked. None without such a run."""
+    medium: dict[str, Any] | None = (await reading.execute(_COMPLETED_MEDIUM, {"node_id": node_id})).scalar()
+    return medium
+
+
 async def read_open(tx: Transaction, node_id: UUID) -> DeployRun | None:
     """The open run of a locked node."""
     row = (await tx.execute(_OPEN, {"node_id": node_id})).first()
@@ -174,7 +185,7 @@ async def insert_run(
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step; `owner` None: an operator's.
 
-    Of the ended ones the newest `HISTORY_MAX` are kept.
+    Of the ended ones the newest `HISTORY_MAX` are kept, and the newest that completed.
     """
     values = {
         "node_id": node_id, "site_id": site_id, "kind": work.kind.value, "medium": json.dumps(medium), "by": by,

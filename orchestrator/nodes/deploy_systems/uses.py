@@ -44,8 +44,8 @@ async def require_servable(tx: Transaction, node_id: UUID, state: NodeState) -> 
     """Return if the locked node may be put into service. A node without an agent makes its pool one of such nodes.
 
     Raises `InvalidState` if it is registered, and neither an agent has enrolled nor a deploy system inspected its machine, or it
-    has no slot, or no run has shown that its site can start a deploy system on it; `DriverRefused` if the nodes of its pool have
-    another driver.
+    has no slot, or no completed run has shown that its site can start a deploy system on it; `DriverRefused` if the nodes of its
+    pool have another driver.
     """
     found = await agentless_store.read_agentless(tx, node_id)
     if found is None:
@@ -59,8 +59,8 @@ async def require_servable(tx: Transaction, node_id: UUID, state: NodeState) -> 
         raise DriverRefused(
             f"the nodes of its pool have the driver {found.pool_driver!r}, and this one has no agent; register it in another pool"
         )
-    if await run_store.read_newest(tx, node_id) is None:
-        raise InvalidState("its site has inspected the machine by no run yet: berth node inspect", state=state.value)
+    if await run_store.read_completed_medium(tx, node_id) is None:
+        raise InvalidState("no run of its site has completed on the machine: berth node inspect", state=state.value)
     if not found.profile.slot_count:
         raise InvalidState(
             "the node has no slot before its topology is approved: berth node approve", state=state.value

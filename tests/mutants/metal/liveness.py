@@ -108,7 +108,7 @@ MUTANTS: list[Mutant] = [
         "agentless: a machine that its site has never started serves",
         "nodes",
         USES,
-        "    if await run_store.read_newest(tx, node_id) is None:",
+        "    if await run_store.read_completed_medium(tx, node_id) is None:",
         "    if False:",
         RULES,
     ),

@@ -105,6 +105,17 @@ MUTANTS: list[Mutant] = [
         f"{_NEIGHBOURS}::test_all_attempts_of_a_site_have_one_deadline",
     ),
     _rented(
+        "a network that never worked is used for tenants", "orchestrator/nodes/deploy_systems/run_store.py",
+        "select medium from deploy_runs where node_id = :node_id and outcome = 'completed'",
+        "select medium from deploy_runs where node_id = :node_id",
+        f"{_NEIGHBOURS}::test_a_network_that_no_run_completed_with_is_used_for_no_tenant",
+    ),
+    _rented(
+        "the network that worked is forgotten after failures", "orchestrator/nodes/deploy_systems/run_store.py",
+        "  and id is distinct from (\n", "  and null is distinct from (\n",
+        f"{_NEIGHBOURS}::test_a_network_that_no_run_completed_with_is_used_for_no_tenant",
+    ),
+    _rented(
         "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",
         "case when :by_site then null end",
         f"{_RENTING}::test_no_agent_of_the_node_leases_or_reports_the_tasks_of_a_site",

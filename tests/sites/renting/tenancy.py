@@ -48,6 +48,10 @@ class Renting:
         """The tenant's create."""
         self.allocation = create_allocation(self.url, self.seeded, shape="baremetal")
 
+    def set_state(self, state: str) -> None:
+        """The node is in this state."""
+        self.run.stage.fleet.connection.execute("update nodes set state = %s where id = %s", (state, self.run.node))
+
     @property
     def row(self) -> dict[str, Any]:
         return allocation_of(self.url, self.allocation)
@@ -169,6 +173,9 @@ async def renting(url: str, directory: Path) -> AsyncIterator[Renting]:
         await run.request(network=LOCAL)
         await run.stop()
         assert await run.advance() is Move.CLOSE
+        connection.execute(
+            "update deploy_runs set outcome = 'completed', failure = null where node_id = %s", (run.node,)
+        )
         inspect(run, disks=[SMALL, LARGE])
         connection.execute("update nodes set state = 'active' where id = %s", (run.node,))
         yield Renting(url, run, seeded)

@@ -8,13 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from node_agent.wire.deploy_medium import MediumNetwork
 from orchestrator.allocations.commands.update import Changes, update_allocation
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.refusals import DeployReason
 from orchestrator.nodes.deploy_systems.rules import NodeUse
+from orchestrator.nodes.deploy_systems.run_rules import HISTORY_MAX, Move
 from orchestrator.nodes.states import NodeState
 from tests.allocations.driving import TENANT, operation
+from tests.deploy_system.stage import MAC
 from tests.sites.renting.tenancy import Renting, Scene
 
 _BEGINS = """
@@ -78,6 +81,23 @@ def test_all_attempts_of_a_site_have_one_deadline(play: Callable[[Scene], None])
         await rent.provision()
         assert (rent.task["attempt"], rent.task["state"]) == (2, "queued")
         assert rent.task["expires_at"] <= rent.row["provision_until"]
+
+    play(scene)
+
+
+def test_a_network_that_no_run_completed_with_is_used_for_no_tenant(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        rent.set_state("cordoned")
+        wrong = MediumNetwork.model_validate({"mac": MAC, "address": "127.0.0.9/8"})
+        for _ in range(HISTORY_MAX + 1):
+            await rent.run.request(network=wrong)
+            await rent.run.stop()
+            assert await rent.run.advance() is Move.CLOSE
+        rent.set_state("active")
+        rent.create()
+        await rent.provision()
+        assert await rent.run.advance() is Move.OPEN
+        assert (await rent.run.shown())["network"]["address"] == "127.0.0.1/8"
 
     play(scene)
 
