@@ -76,7 +76,7 @@ async def require_enrollable(tx: Transaction, node_id: UUID) -> None:
     if await agentless_store.read_agentless(tx, node_id) is None:
         return
     await require_no_run(tx, node_id)
-    claims = (await store.read_use(tx, node_id)).claims
+    claims = (await store.read_use(tx, node_id, None)).claims
     if claims:
         raise NodeInUse(
             "the node has no agent, and what is on its machine ends through its BMC alone; an agent enrols when it is empty",
