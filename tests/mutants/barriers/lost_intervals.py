@@ -155,7 +155,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a release wipes a machine whose occupant is unknown",
-        "sites",
+        "nodes",
         "orchestrator/sites/tenancies.py",
         "    if await is_awaited(tx, node_id):\n",
         "    if False:\n",
@@ -171,7 +171,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a machine that waits for its deployment is wiped as another's",
-        "sites",
+        "nodes",
         "orchestrator/sites/tenancies.py",
         '    if task.type is TaskType.PROVISION_USER:\n        raise InvalidState(\n            f"allocation',
         '    if False:\n        raise InvalidState(\n            f"allocation',
