@@ -79,7 +79,11 @@ class Settings(BaseSettings):
     )
     agent_tasks_max: int = Field(32, ge=1, le=256, description="provisions carried out at once; releases never wait")
     site_tasks_max: int = Field(
-        32, ge=1, le=64, description="`--site`: tasks about BMCs carried out at once, of one machine one after another"
+        32,
+        ge=1,
+        le=64,
+        description="`--site`: tasks about BMCs carried out at once, of one machine one after another; as many again may"
+        " wait for the SSH servers of machines",
     )
     site_bmc_check_seconds: float = Field(
         15.0,

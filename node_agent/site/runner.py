@@ -1,8 +1,10 @@
 """Runs the tasks of a site during one lease: from the server's response to the delivered report.
 
 Guarantees: a task is journaled before its effect; tasks of one machine run one after the other, those of different machines
-beside each other, at most `tasks_max`; nothing runs on after the lease, as its end cancels everything. A task whose report
-was not delivered is handed out again under the next lease, and performed again from its start: each effect allows that.
+beside each other, at most `tasks_max`, and as many again that only wait for the SSH server of their machine: these take no slot
+of others, and end as soon as their machine has another task. Nothing runs on after the lease, as its end cancels everything. A
+task whose report was not delivered is handed out again under the next lease, and performed again from its start: each effect
+allows that.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.journal import Journal
 from node_agent.journal_records import Accepted, Reported, Started
-from node_agent.protocol import HandedOutTask
+from node_agent.protocol import HandedOutTask, TaskType
 from node_agent.site.admission import AdmittedBmcTask, SiteTrust, admit
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.effects import BmcEffects, Order
@@ -32,6 +34,8 @@ log = structlog.get_logger("node_agent.site.runner")
 
 RETRY_SECONDS_MAX = 5.0
 UNTRUSTED_PAUSE_SECONDS = 5.0
+FULL_WAIT_SECONDS = 1.0
+"""How long one request waits while every slot but those of `metal.reach` is taken: one may be free any time."""
 
 
 class Runner:
@@ -55,6 +59,8 @@ class Runner:
         self._wait_seconds = wait_seconds
         self._running: dict[UUID, asyncio.Task[None]] = {}
         self._machines: dict[UUID, asyncio.Lock] = {}
+        self._reaching: dict[UUID, UUID] = {}
+        """Running tasks of the type `metal.reach`, by machine."""
 
     async def serve(self) -> None:
         """Take and run tasks until the server says that the lease has ended. Raises JournalUnwritable."""
@@ -70,16 +76,20 @@ class Runner:
 
     async def _take(self, group: asyncio.TaskGroup) -> bool:
         """Take tasks once; False if the lease has ended."""
-        if len(self._running) >= self._tasks_max:
+        reaching = len(self._reaching)
+        free, reach_free = self._tasks_max - len(self._running) + reaching, self._tasks_max - reaching
+        if free <= 0 and reach_free <= 0:
             await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
             return True
+        wait_seconds = self._wait_seconds if free > 0 else min(FULL_WAIT_SECONDS, self._wait_seconds)
         params = [
-            ("run_id", str(self._run_id)), ("lease_fence", str(self._fence)), ("timeout_seconds", str(self._wait_seconds)),
-            ("limit", str(self._tasks_max - len(self._running))), *(("known", str(task)) for task in self._running),
+            ("run_id", str(self._run_id)), ("lease_fence", str(self._fence)), ("timeout_seconds", str(wait_seconds)),
+            ("limit", str(max(0, free))), ("reach_limit", str(max(0, reach_free))),
+            *(("known", str(task)) for task in self._running),
         ]  # fmt: skip
         asked_at = time.monotonic()
         try:
-            answer = await self._connection.get("/site/v1/tasks/wait", params, BmcTasks, self._wait_seconds)
+            answer = await self._connection.get("/site/v1/tasks/wait", params, BmcTasks, wait_seconds)
         except (Unreachable, CredentialsRefused, RequestRefused) as error:
             log.warning("request_failed", request="tasks", why=str(error))
             await asyncio.sleep(1.0)
@@ -87,7 +97,7 @@ class Runner:
         if not answer.held:
             return False
         begun = [await self._begin(group, handed) for handed in answer.tasks]
-        if not any(begun) and time.monotonic() - asked_at < self._wait_seconds / 2:
+        if not any(begun) and time.monotonic() - asked_at < wait_seconds / 2:
             await asyncio.sleep(UNTRUSTED_PAUSE_SECONDS if begun else 1.0)
         return True
 
@@ -108,8 +118,23 @@ class Runner:
                 self._journal.append(Accepted(envelope=handed.envelope))
                 await self._journal.sync()
                 pass_point(CrashPoint.TASK_AFTER_ACCEPTED)
+                await self._end_reach(admitted.body.node_id)
+                if admitted.body.type is TaskType.METAL_REACH:
+                    self._reaching[admitted.body.node_id] = handed.task_id
                 self._start(group, handed.task_id, self._run(admitted))
         return True
+
+    async def _end_reach(self, node_id: UUID) -> None:
+        """End the wait for the machine's SSH server: a machine gets another task only once that one has ended."""
+        before = self._reaching.get(node_id)
+        if before is None:
+            return
+        log.info("bmc_task_superseded", task_id=str(before), node_id=str(node_id))
+        running = self._running[before]
+        running.cancel()
+        await asyncio.wait([running])
+        self._journal.append(Reported(task_id=before))
+        await self._journal.sync()
 
     def _start(self, group: asyncio.TaskGroup, task_id: UUID, work: Coroutine[None, None, None]) -> None:
         running = group.create_task(work)
@@ -119,6 +144,7 @@ class Runner:
 
     def _ended(self, task_id: UUID) -> None:
         self._running.pop(task_id, None)
+        self._reaching = {node: task for node, task in self._reaching.items() if task != task_id}
         self._metrics.running.set(len(self._running))
 
     async def _run(self, admitted: AdmittedBmcTask) -> None:

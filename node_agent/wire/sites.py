@@ -21,7 +21,8 @@ from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, 
 SEALED_LENGTH_MAX: Final = 1024
 RECIPIENTS_MAX: Final = 9
 """Agents of a site, and its recovery key."""
-KNOWN_BMC_TASKS_MAX: Final = 64
+KNOWN_BMC_TASKS_MAX: Final = 128
+"""Twice the most slots of an agent: as many tasks again may wait for the SSH servers of machines."""
 WAIT_SECONDS_MAX: Final = 60
 LEASE_SECONDS_MAX: Final = 300
 PARTS_MAX: Final = 128

@@ -91,14 +91,20 @@ async def wait_for_tasks(
     run_id: UUID,
     lease_fence: Annotated[int, Query(ge=0, le=QUERY_INT64_MAX)],
     known: Annotated[list[UUID], Query(max_length=KNOWN_BMC_TASKS_MAX)] = [],  # noqa: B006 - FastAPI copies it
-    limit: Annotated[int, Query(ge=1, le=KNOWN_BMC_TASKS_MAX)] = 1,
+    limit: Annotated[int, Query(ge=0, le=KNOWN_BMC_TASKS_MAX)] = 1,
+    reach_limit: Annotated[int | None, Query(ge=0, le=KNOWN_BMC_TASKS_MAX)] = None,
     timeout_seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX)] = 30.0,
 ) -> BmcTasks:
-    """Tasks of the site for the holder of its lease, as soon as there are any; at once if the caller does not hold it."""
+    """Tasks of the site for the holder of its lease, as soon as there are any; at once if the caller does not hold it.
+
+    `reach_limit`: at most so many that wait for a machine's SSH server, besides `limit` others; without it they count as those.
+    """
     response.headers["cache-control"] = "no-store"  # a task has sealed passwords
     deadline = time.monotonic() + timeout_seconds
     while True:
-        found = await lease_bmc_tasks(parts.context, caller.agent_id, caller.serial, run_id, lease_fence, known, limit)
+        found = await lease_bmc_tasks(
+            parts.context, caller.agent_id, caller.serial, run_id, lease_fence, known, limit, reach_limit
+        )
         if found is None or found or time.monotonic() + PAUSE_SECONDS > deadline:
             break
         await asyncio.sleep(PAUSE_SECONDS)

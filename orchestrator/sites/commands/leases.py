@@ -62,8 +62,12 @@ async def take_site_lease(
 
 
 async def lease_bmc_tasks(
-    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, known: list[UUID], limit: int
-) -> list[Leased] | None:
-    """Tasks for the holder of this lease besides those it knows; None if the caller does not hold it."""
+    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, known: list[UUID], limit: int,
+    reach_limit: int | None = None,
+) -> list[Leased] | None:  # fmt: skip
+    """Tasks for the holder of this lease besides those it knows; None if the caller does not hold it.
+
+    `reach_limit`: as of `bmc_tasks.lease_bmc_tasks`.
+    """
     async with context.database.autocommit() as tx:
-        return await bmc_tasks.lease_bmc_tasks(tx, agent_id, serial, run_id, lease_fence, known, limit)
+        return await bmc_tasks.lease_bmc_tasks(tx, agent_id, serial, run_id, lease_fence, known, limit, reach_limit)

@@ -118,11 +118,18 @@ with held as (
     where a.id = :agent_id and a.state <> 'retired' and a.identity_conflict_at is null
       and s.lease_agent = a.id and s.lease_run = :run_id and s.lease_fence = :lease_fence and s.lease_until > clock_timestamp()
     for share of s
-), picked as (
+), others as (
     select t.id from held h join bmc_tasks t on t.site_id = h.id
     where t.ended_at is null and t.issued_at is not null and t.waits_until > clock_timestamp() + make_interval(secs => :grace)
-      and t.id <> all (cast(:known as uuid[]))
+      and t.id <> all (cast(:known as uuid[])) and (t.kind <> 'reach' or cast(:reach_limit as integer) is null)
     order by t.issued_at, t.id limit :limit for update of t skip locked
+), reaching as (
+    select t.id from held h join bmc_tasks t on t.site_id = h.id
+    where t.ended_at is null and t.issued_at is not null and t.waits_until > clock_timestamp() + make_interval(secs => :grace)
+      and t.id <> all (cast(:known as uuid[])) and t.kind = 'reach' and cast(:reach_limit as integer) > 0
+    order by t.issued_at, t.id limit coalesce(cast(:reach_limit as integer), 0) for update of t skip locked
+), picked as (
+    select id from others union all select id from reaching
 ), leased as (
     update bmc_tasks t set dispatched_at = clock_timestamp(), lease_fence = h.lease_fence, dispatch_count = t.dispatch_count + 1
     from picked p, held h where t.id = p.id
@@ -232,12 +239,16 @@ async def end_open(tx: Transaction, node_id: UUID, failure: str) -> None:
 
 
 async def lease_bmc_tasks(
-    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, known: Sequence[UUID], limit: int
-) -> list[Leased] | None:
-    """Issued tasks of the agent's site that it did not say it has, oldest first; None if it does not hold this lease."""
+    tx: Transaction, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, known: Sequence[UUID], limit: int,
+    reach_limit: int | None = None,
+) -> list[Leased] | None:  # fmt: skip
+    """Issued tasks of the agent's site that it did not say it has, oldest first; None if it does not hold this lease.
+
+    `reach_limit`: at most so many that wait for a machine's SSH server, besides `limit` others; None: they count as the others.
+    """
     values = {
         "agent_id": agent_id, "serial": serial, "run_id": run_id, "lease_fence": lease_fence, "known": list(known),
-        "limit": limit, "grace": REPORT_GRACE_SECONDS,
+        "limit": limit, "reach_limit": reach_limit, "grace": REPORT_GRACE_SECONDS,
     }  # fmt: skip
     rows = (await tx.execute(_LEASE, values)).all()
     if not rows[0].held:

@@ -60,7 +60,7 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "a node in service is no obstacle",
         _RULES,
-        "claim_id is None and self.state not in WITHOUT_CLAIM",
+        "self.named is None and self.state not in WITHOUT_CLAIM",
         "False",
         f"{_OF_ENROLMENT}::test_a_node_in_service_or_retired_is_refused",
     ),

@@ -20,6 +20,7 @@ _RENTING = "tests/sites/renting/test_tenancies.py"
 _RENTED = f"{_RENTING}::test_a_machine_is_deployed_reached_and_wiped"
 _NEIGHBOURS = "tests/sites/renting/test_neighbours.py"
 _LOGIN_DATA = "tests/sites/renting/test_login_data.py"
+_SLOTS = "tests/sites/renting/test_slots.py"
 _REACHING = "tests/sites/renting/test_reaching.py"
 _SITE_TASKS = "orchestrator/tasks/store/site_tasks.py"
 _TENANCIES = "orchestrator/sites/tenancies.py"
@@ -114,6 +115,21 @@ MUTANTS: list[Mutant] = [
         "the network that worked is forgotten after failures", "orchestrator/nodes/deploy_systems/run_store.py",
         "  and id is distinct from (\n", "  and null is distinct from (\n",
         f"{_NEIGHBOURS}::test_a_network_that_no_run_completed_with_is_used_for_no_tenant",
+    ),
+    _rented(
+        "machines that do not answer take the slots of others", "node_agent/site/runner.py",
+        "self._tasks_max - len(self._running) + reaching", "self._tasks_max - len(self._running)",
+        f"{_SLOTS}::test_an_agent_has_slots_for_others_while_machines_do_not_answer", "agent",
+    ),
+    _rented(
+        "the next task of a machine waits for its SSH server", "node_agent/site/runner.py",
+        "        running.cancel()\n        await asyncio.wait([running])", "        pass",
+        f"{_SLOTS}::test_an_agent_has_slots_for_others_while_machines_do_not_answer", "agent",
+    ),
+    _rented(
+        "tasks that wait for SSH count as the others", "orchestrator/sites/store/bmc_tasks.py",
+        "(t.kind <> 'reach' or cast(:reach_limit as integer) is null)", "true",
+        f"{_SLOTS}::test_tasks_that_wait_for_ssh_take_the_slots_of_none",
     ),
     _rented(
         "the agent of the node leases what a site performs", "orchestrator/tasks/store/tasks.py", "case when :by_site then 0 end",
