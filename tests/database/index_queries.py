@@ -32,7 +32,7 @@ GUARDS = {
 _VALUES: dict[str, Any] = {
     "limit": 100, "grace_seconds": 60.0, "notice_seconds": 60.0, "id": UUID(int=1), "after": 0, "scope": UUID(int=1),
     "key": "none", "tenant_id": UUID(int=1), "site_id": UUID(int=1), "node_id": UUID(int=1), "agent_id": UUID(int=1),
-    "run_id": UUID(int=1), "serial": "01", "lease_fence": 1, "known": [], "grace": 60.0, "nodes": [UUID(int=1)],
+    "run_id": UUID(int=1), "serial": "01", "lease_fence": 1, "known": [], "reach_limit": 9, "grace": 60.0, "nodes": [UUID(int=1)],
 }  # fmt: skip
 _PAGE_OF_TENANT = """
 select * from allocations a where (a.tenant_id, a.id) > (:tenant_id, cast(:id as uuid)) and a.tenant_id <= :tenant_id
