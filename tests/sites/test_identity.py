@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from node_agent.wire.sites import KNOWN_BMC_TASKS_MAX
 from tests.api.calling import Caller, problem, signing_request
 from tests.sites.stage import FIRST_PASSWORD, Site, Stage
 
@@ -200,7 +201,9 @@ def test_empty_huge_and_malformed_bodies_are_refused_by_code(stage: Stage, site:
         {"run_id": "x"},
         {"lease_fence": -1},
         {"lease_fence": 2**70},
-        {"limit": 65},
+        {"limit": KNOWN_BMC_TASKS_MAX + 1},
+        {"limit": -1},
+        {"reach_limit": KNOWN_BMC_TASKS_MAX + 1},
         {"timeout_seconds": 61},
     ):
         wanted: dict[str, Any] = {
@@ -214,7 +217,7 @@ def test_empty_huge_and_malformed_bodies_are_refused_by_code(stage: Stage, site:
     known: list[tuple[str, Any]] = [
         ("run_id", agent.run_id),
         ("lease_fence", "0"),
-        *(("known", str(uuid.uuid4())) for _ in range(65)),
+        *(("known", str(uuid.uuid4())) for _ in range(KNOWN_BMC_TASKS_MAX + 1)),
     ]
     problem(agent.http.get("/site/v1/tasks/wait", params=known), 422, "invalid")
     assert site.read()["lease"] is None

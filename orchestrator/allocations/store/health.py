@@ -103,7 +103,7 @@ select n.id from nodes n where not n.online and n.state <> 'retired'
 order by n.id limit :limit
 """
 _LOCK_NODE = """
-select n.online or n.driver = 'redfish' and n.enrolled_at is null as online from nodes n
+select n.online or coalesce(n.driver = 'redfish', false) and n.enrolled_at is null as online from nodes n
 where n.id = :node_id for no key update
 """
 
