@@ -90,8 +90,12 @@ def test_a_restore_that_is_repeated_raises_nothing_twice(restored_url: str) -> N
         assert connection.execute("select restore_raise_sequences(%s)", (restore.epoch,)).fetchone() == (False,)
     run_restore(restored_url, lambda *_: None, NO_NATS)
     assert drawn(restored_url)["fences"] == once["fences"]
-    with connect(restored_url) as connection, pytest.raises(psycopg.DatabaseError, match="is not open"):
-        connection.execute("select restore_raise_sequences(%s)", (restore.epoch,))
+    for step in (
+        "raise_sequences(%s)", "revoke(%s)", "adopt(%s)", "renew_fences(%s)", "end_runs(%s)", "close_nodes(%s)",
+        "note_export(%s, 1, sha256('x'))", "waive_export(%s, 'why')", "note_ends(%s, '[]')",
+    ):  # fmt: skip
+        with connect(restored_url) as connection, pytest.raises(psycopg.DatabaseError, match="is not open"):
+            connection.execute(f"select restore_{step}".encode(), (restore.epoch,))
 
 
 def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, database_url: str) -> None:

@@ -39,7 +39,7 @@ begin
           and answers -> (i.n - 1)::integer ->> 'outcome' not in ('ok', 'noop');
     end if;
     if answers @> '[{"outcome": "noop"}]' then
-        perform tell_committed(i.scope, i.key, 200, 'noop', i.request_id)
+        perform tell_committed_v2(i.scope, i.key, 200, 'noop', i.request_id, null, null)
         from confirm_items(p_items) i where answers -> (i.n - 1)::integer ->> 'outcome' = 'noop' order by i.n;
     end if;
     return answers;

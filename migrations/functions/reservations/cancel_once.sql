@@ -47,7 +47,7 @@ begin
     update operations set status = 200, code = done, body = answer ->> 'body', subject_id = p_id, event_id = event
     where scope = p_scope and key = p_key;
     if done = 'noop' then
-        perform tell_committed(p_scope, p_key, 200, done, p_request_id);
+        perform tell_committed_v2(p_scope, p_key, 200, done, p_request_id, null, null);
     end if;
     return answer;
 end $$;

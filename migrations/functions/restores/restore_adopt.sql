@@ -10,10 +10,7 @@ declare
     adopts  boolean;
     adopted integer := 0;
 begin
-    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    perform restore_lock_open(p_epoch);
     for left_ in
         select w.* from restore_replays w
         where w.epoch = p_epoch and w.kind = 'adopt' and w.done_at is null order by w.version for update

@@ -1,14 +1,12 @@
--- Takes every slot out of service until its node has sent a complete inventory after the restore with this epoch. Returns how many nodes that are. Repeating it changes nothing. Raises BR001 if the restore is not open.
+-- Takes every slot out of service until its node has sent a complete inventory after the restore with this epoch. Returns how many
+-- nodes that are. Repeating it changes nothing. Raises BR001 if the restore is not open.
 -- What it writes to slots and fits is what keep_slots_v2 and refresh_node_fit write; one statement for all nodes takes seconds.
 create or replace function restore_close_nodes(p_epoch uuid) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     awaited integer;
 begin
-    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    perform restore_lock_open(p_epoch);
     insert into awaited_inventories as w (node_id, epoch)
     select n.id, p_epoch from nodes n where n.state <> 'retired'
     on conflict (node_id) do update set epoch = excluded.epoch, since = excluded.since where w.epoch <> excluded.epoch;

@@ -7,10 +7,7 @@ declare
     why   constant text := 'restored: it was open at the moment that was restored to, and nothing was done about its machine since';
     ended integer;
 begin
-    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    perform restore_lock_open(p_epoch);
     update bmc_tasks set outcome = case when issued_at is null then 'failed' else 'unknown' end, failure = why,
         ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null
     where ended_at is null;

@@ -1,14 +1,11 @@
 -- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at, detail), whose object exists here
--- and has not ended: they are replayed; and certificates that were issued to nodes which have the same epoch here. Returns kind and id of those. The first event that ended an object counts; a repetition changes
--- nothing. Raises BR001 if the restore with this epoch is not open.
+-- and has not ended: they are replayed; and certificates that were issued to nodes which have the same epoch here. Returns kind and
+-- id of those. The first event that ended an object counts; a repetition changes nothing. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_note_ends(p_epoch uuid, p_ends jsonb) returns table (kind text, subject_id uuid)
 language plpgsql security definer set search_path = public, pg_temp as $$
 #variable_conflict use_column
 begin
-    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    perform restore_lock_open(p_epoch);
     return query
     with named as (
         select distinct on (e.kind, e.subject_id) e.*

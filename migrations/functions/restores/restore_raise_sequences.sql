@@ -8,10 +8,7 @@ declare
     raising record;
     drawn   record;
 begin
-    select * into raising from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    raising := restore_lock_open(p_epoch);
     if raising.raised_at is not null then
         return false;
     end if;

@@ -1,6 +1,7 @@
 -- Gives allocations without a task, as far as is known here, new fences, and starts their provisioning again: in the lost
 -- interval their nodes may have carried out a task under the old fence, and would refuse another. Sequences are raised before.
--- One whose release is replayed waits for it. Returns how many allocations that are, each once. Raises BR001 if the restore with this epoch is not open.
+-- One whose release is replayed waits for it. Returns how many allocations that are, each once. Raises BR001 if the restore with
+-- this epoch is not open, or its sequences are not raised.
 create or replace function restore_renew_fences(p_epoch uuid) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
@@ -9,9 +10,9 @@ declare
     fence_  bigint;
     renewed integer := 0;
 begin
-    select r.raised_at into raised from restores r where r.epoch = p_epoch and r.closed_at is null for update;
+    raised := (restore_lock_open(p_epoch)).raised_at;
     if raised is null then
-        raise exception 'restore % is not open, or its sequences are not raised', p_epoch using errcode = 'BR001';
+        raise exception 'its sequences are not raised: restore %', p_epoch using errcode = 'BR001';
     end if;
     for waiting in
         select a.* from allocations a join claims c on c.id = a.claim_id

@@ -8,10 +8,7 @@ declare
     revoked integer := 0;
     why     constant text := 'revoked in the lost interval of a restore';
 begin
-    perform from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    perform restore_lock_open(p_epoch);
     for left_ in
         select w.kind, w.subject_id from restore_replays w
         where w.epoch = p_epoch and w.done_at is null and w.kind in ('api_key', 'certificates') order by w.kind, w.subject_id for update

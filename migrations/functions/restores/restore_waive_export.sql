@@ -5,10 +5,7 @@ language plpgsql security definer set search_path = public, pg_temp as $$
 declare
     noted restores;
 begin
-    select * into noted from restores r where r.epoch = p_epoch and r.closed_at is null for update;
-    if not found then
-        raise exception 'restore % is not open', p_epoch using errcode = 'BR001';
-    end if;
+    noted := restore_lock_open(p_epoch);
     if noted.exported_at is not null or noted.without_export is not null then
         return false;
     end if;

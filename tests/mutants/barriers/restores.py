@@ -15,6 +15,14 @@ def _mutant(name: str, noun: str, path: str, old: str, new: str, test: str) -> M
 
 MUTANTS: list[Mutant] = [
     _mutant(
+        "steps of a closed restore are done",
+        "security",
+        "migrations/functions/restores/restore_lock_open.sql",
+        " and r.closed_at is null for update",
+        " for update",
+        "tests/restores/test_sequences.py::test_a_restore_that_is_repeated_raises_nothing_twice",
+    ),
+    _mutant(
         "a node is opened while something of before is being started on it",
         "nodes",
         "orchestrator/nodes/commands/restored_nodes.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
@@ -56,41 +57,42 @@ def _require_export(connection: gate.Connection, restore: Restore, without: str 
     show("export", f"has {found.export_events} events; {replays.left + replays.done} ends and revocations are replayed")
 
 
-def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_revoke(%s)", (epoch,)).fetchone()
+def _value(connection: gate.Connection, query: LiteralString, epoch: UUID) -> Any:
+    """What one of the functions of a restore returns."""
+    row = connection.execute(query, (epoch,)).fetchone()
     assert row is not None, "the function returns one row"
-    show("revoke", f"{row[0]} API keys and nodes that were revoked in the lost interval are revoked again")
+    return row[0]
+
+
+def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
+    found = _value(connection, "select restore_revoke(%s)", epoch)
+    show("revoke", f"{found} API keys and nodes that were revoked in the lost interval are revoked again")
 
 
 def _adopt(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_adopt(%s)", (epoch,)).fetchone()
-    assert row is not None, "the function returns one row"
-    show("adopt", f"{row[0]} certificates that were issued to nodes in the lost interval are adopted")
+    found = _value(connection, "select restore_adopt(%s)", epoch)
+    show("adopt", f"{found} certificates that were issued to nodes in the lost interval are adopted")
 
 
 def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_raise_sequences(%s)", (epoch,)).fetchone()
-    assert row is not None, "the function returns one row"
-    done = "are" if row[0] else "were already"
+    found = _value(connection, "select restore_raise_sequences(%s)", epoch)
+    done = "are" if found else "were already"
     show("raise", f"fences and every other sequence {done} above what the lost interval may have drawn")
 
 
 def _renew_fences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_renew_fences(%s)", (epoch,)).fetchone()
-    assert row is not None, "the function returns one row"
-    show("renew", f"{row[0]} allocations without a task are provisioned anew, under new fences")
+    found = _value(connection, "select restore_renew_fences(%s)", epoch)
+    show("renew", f"{found} allocations without a task are provisioned anew, under new fences")
 
 
 def _end_runs(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_end_runs(%s)", (epoch,)).fetchone()
-    assert row is not None, "the function returns one row"
-    show("runs", f"{row[0]} runs of deploy systems are ended, without a command to their machines")
+    found = _value(connection, "select restore_end_runs(%s)", epoch)
+    show("runs", f"{found} runs of deploy systems are ended, without a command to their machines")
 
 
 def _close_nodes(connection: gate.Connection, epoch: UUID, show: Show) -> None:
-    row = connection.execute("select restore_close_nodes(%s)", (epoch,)).fetchone()
-    assert row is not None, "the function returns one row"
-    show("nodes", f"the slots of {row[0]} nodes are out of service, each until its node has sent a complete inventory")
+    found = _value(connection, "select restore_close_nodes(%s)", epoch)
+    show("nodes", f"the slots of {found} nodes are out of service, each until its node has sent a complete inventory")
 
 
 def _verify(database_url: str, show: Show) -> None:
