@@ -29,7 +29,7 @@ from tests.databases import copied_database
 from tests.metal.lab import MEDIUM
 from tests.metal.media import with_root_keys
 from tests.metal.server import HOST
-from tests.redfish.emulator import emulated
+from tests.redfish.emulator import FIRMWARE, VARIABLES, emulated
 from tests.sites.stage import Site, Stage
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -152,3 +152,15 @@ def image_at(access: BmcAccess, machine: str) -> str | None:
     url, login = f"{access.url}/redfish/v1/Systems/{machine}/VirtualMedia/Cd", (access.username, access.password)
     found = httpx.get(url, auth=login, verify=False, timeout=60).json()
     return str(found["Image"]) if found["Inserted"] else None
+
+
+def uefi_system(place: Path) -> str:
+    """Memory and UEFI firmware of a machine that keeps its variables in a new folder."""
+    place.mkdir()
+    variables = place / "variables.fd"
+    shutil.copy(VARIABLES, variables)
+    variables.chmod(0o666)
+    return (
+        "<memory unit='MiB'>512</memory><os><type arch='x86_64' machine='q35'>hvm</type>"
+        f"<loader readonly='yes' type='pflash'>{FIRMWARE}</loader><nvram>{variables}</nvram><boot dev='hd'/></os>"
+    )

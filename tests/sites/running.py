@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ values (%s, %s, %s, cast(%s as jsonb), clock_timestamp())
 on conflict (node_id) do update set report = excluded.report
 """
 _RUN_OVER = "update deploy_runs set waits_until = clock_timestamp() where node_id = %s and ended_at is null"
+
+
+Scene = Callable[["Run"], Coroutine[Any, Any, None]]
 
 
 @dataclass
@@ -177,3 +181,13 @@ async def to_work(run: Run, kind: RunKind = RunKind.INSPECT) -> str:
     serial = run.boot()
     assert await run.advance() is Move.WORK
     return serial
+
+
+def play(url: str, directory: Path, scene: Scene) -> None:
+    """Play a scene with a cordoned machine of a site."""
+
+    async def whole() -> None:
+        async with running(url, directory) as run:
+            await scene(run)
+
+    asyncio.run(whole())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,22 +31,13 @@ from tests.allocations.reconciling import admin_operation
 from tests.deploy_system.ordering import WIPED
 from tests.nodes.answers import body_of, refusal_of
 from tests.sites.rotations import Agent, Rotations
-from tests.sites.running import Run, another, running, to_work
+from tests.sites.running import Run, another, play, to_work
 from tests.sites.stage import Site, Stage
 from tests.support.bmc.faults import Fault
 from tests.support.waiting import wait_for
 
 SILENT_SECONDS = 60.0
 BEFORE_ALL = uuid.UUID(int=0)
-Scene = Callable[[Run], Coroutine[Any, Any, None]]
-
-
-def play(url: str, directory: Path, scene: Scene) -> None:
-    async def whole() -> None:
-        async with running(url, directory) as run:
-            await scene(run)
-
-    asyncio.run(whole())
 
 
 async def inspect(run: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 from node_agent.redfish.contract import BmcAccess
 from tests.metal.qemu import MAC
 from tests.metal.server import HOST
-from tests.redfish.emulator import FIRMWARE, VARIABLES, defined
-from tests.sites.emulated import EmulatedStage, access, berth, image_at, medium, site, stage, virsh
+from tests.redfish.emulator import defined
+from tests.sites.emulated import EmulatedStage, access, berth, image_at, medium, site, stage, uefi_system, virsh
 from tests.sites.stage import Site
 from tests.support.waiting import wait_for
 
@@ -28,20 +27,14 @@ RUN_SECONDS_MAX = 700.0
 @pytest.fixture
 def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
     """A domain that is off, with one empty disk and one port; its UUID."""
-    variables = tmp_path / "machine" / "variables.fd"
-    variables.parent.mkdir()
-    shutil.copy(VARIABLES, variables)
-    variables.chmod(0o666)
-    system = (
-        "<memory unit='MiB'>512</memory><os><type arch='x86_64' machine='q35'>hvm</type>"
-        f"<loader readonly='yes' type='pflash'>{FIRMWARE}</loader><nvram>{variables}</nvram><boot dev='hd'/></os>"
-    )
+    place = tmp_path / "machine"
+    system = uefi_system(place)
     devices = (
         f"<interface type='user'><mac address='{MAC}'/><model type='virtio'/></interface>"
         f"<serial type='file'><source path='{tmp_path}/machine/console'/></serial>"
         "<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>"
     )
-    with defined(variables.parent, system, devices, DISK_BYTES) as identity:
+    with defined(place, system, devices, DISK_BYTES) as identity:
         yield identity
 
 

@@ -30,18 +30,8 @@ from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.deploy_system.stage import MAC, SMBIOS
 from tests.nodes.answers import body_of
-from tests.sites.running import ADDRESSES, NETWORK, Run, another, running, to_work
+from tests.sites.running import ADDRESSES, NETWORK, Run, another, play, to_work
 from tests.support.bmc.faults import Fault
-
-Scene = Callable[[Run], Coroutine[Any, Any, None]]
-
-
-def play(url: str, directory: Path, scene: Scene) -> None:
-    async def whole() -> None:
-        async with running(url, directory) as run:
-            await scene(run)
-
-    asyncio.run(whole())
 
 
 async def ended(run: Run, outcome: str, code: str | None = None) -> dict[str, Any]:

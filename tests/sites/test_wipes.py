@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ from orchestrator.nodes.deploy_systems.run_rules import (
 from tests.deploy_system.ordering import WIPED
 from tests.deploy_system.stage import SMBIOS
 from tests.nodes.answers import body_of
-from tests.sites.running import Run, inspect, running, to_work
+from tests.sites.running import Run, inspect, play, to_work
 
 DISK = {"name": "sda", "serial": "S1", "size_bytes": 4096}
 WIPE = RunKind.WIPE
@@ -41,14 +38,6 @@ from nodes where id = %s
 def claim(run: Run, kind: str) -> None:
     """A claim on the whole node that has begun."""
     run.stage.fleet.connection.execute(CLAIM, (kind, kind, run.node))
-
-
-def play(url: str, directory: Path, scene: Callable[[Run], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        async with running(url, directory) as run:
-            await scene(run)
-
-    asyncio.run(whole())
 
 
 def test_a_wipe_erases_every_disk_of_the_inspection_and_shows_the_proof(database_url: str, tmp_path: Path) -> None:

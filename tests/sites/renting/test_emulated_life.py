@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import http.server
-import shutil
 import ssl
 import subprocess
 import threading
@@ -31,8 +30,8 @@ from tests.metal.lab import GUEST_IMAGE, contains
 from tests.metal.qemu import MAC
 from tests.metal.server import HOST
 from tests.placement.fleet import create_all, create_of, working
-from tests.redfish.emulator import FIRMWARE, VARIABLES, defined
-from tests.sites.emulated import EmulatedStage, access, berth, medium, site, stage, virsh
+from tests.redfish.emulator import defined
+from tests.sites.emulated import EmulatedStage, access, berth, medium, site, stage, uefi_system, virsh
 from tests.sites.stage import Site
 from tests.support.waiting import wait_for
 
@@ -49,14 +48,8 @@ RUN_SECONDS_MAX = 900.0
 @pytest.fixture
 def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
     """A domain that is off, with one empty disk; its port 22 is reached at its own address. Its UUID."""
-    variables = tmp_path / "machine" / "variables.fd"
-    variables.parent.mkdir()
-    shutil.copy(VARIABLES, variables)
-    variables.chmod(0o666)
-    system = (
-        "<memory unit='MiB'>512</memory><os><type arch='x86_64' machine='q35'>hvm</type>"
-        f"<loader readonly='yes' type='pflash'>{FIRMWARE}</loader><nvram>{variables}</nvram><boot dev='hd'/></os>"
-    )
+    place = tmp_path / "machine"
+    system = uefi_system(place)
     devices = (
         f"<serial type='file'><source path='{tmp_path}/machine/console'/></serial>"
         "<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>"
@@ -69,7 +62,7 @@ def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
     local = [f"{ADDRESS}/32", "dev", "lo", "src", "127.0.0.1", "table", "local"]
     subprocess.run(["ip", "route", "replace", "local", *local], check=True)
     try:
-        with defined(variables.parent, system, devices, DISK_BYTES, arguments) as identity:
+        with defined(place, system, devices, DISK_BYTES, arguments) as identity:
             yield identity
     finally:
         subprocess.run(["ip", "route", "del", "local", *local], check=False)
