@@ -225,7 +225,7 @@ _ALL = (
     ),
     Failure(
         Code.MACHINE_RUN_FAILED,
-        "The site could not deploy the machine through its BMC.",
+        "The site could not deploy or switch the machine through its BMC.",
         Acts.OPERATOR,
         "Read the detail: it begins with the code of the run; then the page of runs has its next step.",
         _FAILED,

@@ -31,7 +31,7 @@ TASKS: Final[Mapping[RunKind, tuple[TaskType, type[MetalParameters]]]] = {
     RunKind.WIPE: (TaskType.METAL_WIPE, MetalWipeParameters),
     RunKind.DEPLOY: (TaskType.METAL_DEPLOY, MetalDeployParameters),
 }
-"""The task of the deploy system of each kind of run."""
+"""The task of the deploy system of each kind of run that has one."""
 
 
 async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes]) -> DeployBoot:

@@ -218,7 +218,7 @@ class ReportedWipe(BaseModel):
 
 
 class DeployRun(BaseModel):
-    """A run of a deploy system: switch off, start, its task, end."""
+    """A run of a machine: switch off, start a deploy system, its task, end; or one without, which switches a rented machine."""
 
     id: UUID
     node_id: UUID

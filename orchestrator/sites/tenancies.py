@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from node_agent.protocol import ProvisionParameters, TaskType
+from node_agent.protocol import ProvisionParameters, RebuildParameters, TaskType
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalWipeReport
 from node_agent.wire.fields import first_error
@@ -20,7 +20,16 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of
 from orchestrator.nodes.deploy_systems.refusals import NotWipeable
-from orchestrator.nodes.deploy_systems.run_rules import SITE_STEP_SECONDS_MAX, Move, RunKind, RunOutcome
+from orchestrator.nodes.deploy_systems.run_rules import (
+    RUN_SECONDS_MAX,
+    SITE_STEP_SECONDS_MAX,
+    SWITCHING,
+    Move,
+    RunKind,
+    RunOutcome,
+    RunStep,
+    first_step,
+)
 from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunOwner, RunWork
 from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store.inventories import is_awaited
@@ -39,6 +48,13 @@ CODES: Final = {
     "image_does_not_fit": "image_does_not_fit", "not_reached": "ssh_readiness_timeout",
 }  # fmt: skip
 """Failures of runs that are failures of allocations too; of the others the detail has the code."""
+TASK_REFUSED: Final = "task_refused"
+SWITCHES: Final = {TaskType.STOP: RunKind.STOP, TaskType.START: RunKind.START, TaskType.REBOOT: RunKind.REBOOT}
+"""Verbs that need no deploy system."""
+DEPLOYS: Final = {TaskType.PROVISION_USER: ProvisionParameters, TaskType.REBUILD: RebuildParameters}
+"""What writes the image of the allocation, and the parameters of its task."""
+FIRST_TASKS: Final = {RunStep.POWER_OFF: BmcTaskKind.POWER_OFF, RunStep.POWER_ON: BmcTaskKind.POWER_ON}
+"""What the site does in the first step of a run."""
 
 
 async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move | None:
@@ -57,21 +73,15 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
             raise NotDeployable(RUN_FAILED, "no_bmc: the node has no BMC any more; set it again: berth node bmc set")
         work, medium = await _prepared(tx, node_id, task)
     except ValidationError as error:
-        code = "task_refused" if task.type is TaskType.PROVISION_USER else CLEANUP_FAILED
         detail = f"not_usable: inspection, network or task cannot be read: {first_error(error)[:300]}"
-        await site_tasks.finish_if_live(tx, task.id, None, (code, detail))
-        return Move.REFUSE
+        return await _refuse(tx, task, TASK_REFUSED, detail)
     except NotWipeable as refusal:
-        failure = (CLEANUP_FAILED, f"{refusal.extra['reason']}: {refusal.detail}")
-        await site_tasks.finish_if_live(tx, task.id, None, failure)
-        return Move.REFUSE
+        return await _refuse(tx, task, CLEANUP_FAILED, f"{refusal.extra['reason']}: {refusal.detail}")
     except NotDeployable as refusal:
-        code = refusal.code if task.type is TaskType.PROVISION_USER else CLEANUP_FAILED
-        await site_tasks.finish_if_live(tx, task.id, None, (code, refusal.detail))
-        return Move.REFUSE
+        return await _refuse(tx, task, refusal.code, refusal.detail)
     by = f"allocation:{task.allocation_id}"
     begun = await bmc_tasks.request_task(
-        tx, node_id, bmc.site_id, BmcTaskKind.POWER_OFF, by, REQUEST_SECONDS_MAX
+        tx, node_id, bmc.site_id, FIRST_TASKS[first_step(work.kind)], by, REQUEST_SECONDS_MAX
     )  # fmt: skip
     owner = RunOwner(task.id, task.allocation_id, task.claim_id)
     await run_store.insert_run(
@@ -80,8 +90,19 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
     return Move.OPEN
 
 
+async def _refuse(tx: Transaction, task: SiteTask, code: str, detail: str) -> Move:
+    """End a task before anything was done: a release as a cleanup that failed, a verb as one that has changed nothing."""
+    if task.type is TaskType.DEPROVISION_USER:
+        code = CLEANUP_FAILED
+    elif task.type is not TaskType.PROVISION_USER:
+        code, detail = TASK_REFUSED, detail if code == TASK_REFUSED else f"{code}: {detail}"
+    await site_tasks.finish_if_live(tx, task.id, None, (code, detail))
+    return Move.REFUSE
+
+
 async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
-    """For a wipe by an operator: the release that waits for it, as the locked node is awaited after a restore; None if none does.
+    """For a wipe by an operator: the release that waits for it, as the locked node is awaited after a restore; None if none does,
+    as where an active allocation waits for a verb.
 
     Raises `InvalidState` if an allocation waits for its deployment there: the lost interval may have deployed it.
     """
@@ -94,7 +115,7 @@ async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
             f" restore: berth force-release {task.allocation_id}, then wipe",
             state="awaited",
         )
-    return RunOwner(task.id, task.allocation_id, task.claim_id)
+    return RunOwner(task.id, task.allocation_id, task.claim_id) if task.type is TaskType.DEPROVISION_USER else None
 
 
 async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, dict[str, Any]]:
@@ -103,12 +124,14 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
     before = await run_store.read_completed_medium(tx, node_id)
     if known is None or before is None:
         raise NotDeployable(RUN_FAILED, "not_inspected: no run has completed on the machine: berth node inspect")
-    report = MetalInspectReport.model_validate(known.report)
     medium = {**before, "smbios_uuid": str(known.smbios_uuid)}
-    if task.type is not TaskType.PROVISION_USER:
+    if task.type in SWITCHES:
+        return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX), medium
+    report = MetalInspectReport.model_validate(known.report)
+    if task.type not in DEPLOYS:
         return wipe_of(report), medium
     network = MediumNetwork.model_validate(medium["network"])
-    wanted = ProvisionParameters.model_validate(task.parameters)
+    wanted = DEPLOYS[task.type].model_validate(task.parameters)
     return deploy_of(report, wanted, task.allocation_id, network), medium
 
 
@@ -125,17 +148,24 @@ async def conclude(tx: Transaction, run: DeployRun, outcome: RunOutcome, failure
     if run.task_id is None:
         return
     if outcome is RunOutcome.COMPLETED:
-        deploys = run.kind is RunKind.DEPLOY
-        result = await (_provisioned(tx, run) if deploys else _released(tx, run))
-        await site_tasks.finish_if_live(tx, run.task_id, result, None)
+        await site_tasks.finish_if_live(tx, run.task_id, await _result(tx, run), None)
         return
     why = failure or "stopped: the run was stopped"
-    code = CODES.get(why.partition(":")[0], RUN_FAILED) if run.kind is RunKind.DEPLOY else CLEANUP_FAILED
+    code = CLEANUP_FAILED if run.kind is RunKind.WIPE else CODES.get(why.partition(":")[0], RUN_FAILED)
     await site_tasks.finish_if_live(tx, run.task_id, None, (code, why))
 
 
+async def _result(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+    """What the task of the allocation has achieved by the completed run."""
+    if run.kind in SWITCHING:
+        assert run.allocation_id is not None, "only a verb of an allocation switches its machine"
+        connection = await site_tasks.read_connection(tx, run.allocation_id)
+        return {"connection": connection, "evidence": {"deploy_run": str(run.id)}}
+    return await (_provisioned(tx, run) if run.kind is RunKind.DEPLOY else _released(tx, run))
+
+
 async def _provisioned(tx: Transaction, run: DeployRun) -> dict[str, Any]:
-    """The result of `allocation.provision_user`. Its devices are the disks: the release must prove each."""
+    """The result of a deployment. Its devices are the disks: the release must prove each."""
     _, found = await task_store.read_result(tx, run.deploy_task_id)
     report = MetalDeployReport.model_validate(found)
     server = await server_of(tx, run)

@@ -32,9 +32,8 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.networks.store.leases import find_network
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import InvalidState
 from orchestrator.tasks.states import TaskState
-from orchestrator.tasks.store.site_tasks import is_deployed_by_site
+from orchestrator.tasks.store.site_tasks import is_deployed_by_site, verb_seconds_max
 from orchestrator.tasks.store.tasks import (
     SizeUnsupported,
     issue_task,
@@ -54,7 +53,7 @@ async def order_verb(
 
     The same verb in progress, `stop` of a stopped guest and `start` of a running healthy guest change nothing. Refusals,
     stored with the key: `NotFound` for an unknown allocation or another tenant's (`tenant_id` None means any tenant), `Archived`,
-    `InvalidState` for one that is not active or past its end, or that a site has deployed, `VerbInProgress` during another verb.
+    `InvalidState` for one that is not active or past its end, `VerbInProgress` during another verb.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -62,11 +61,6 @@ async def order_verb(
         if subject is None:
             raise await missing_allocation(tx, allocation_id, tenant_id)
         ordered = is_ordered(subject, verb)
-        if ordered and subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id):
-            raise InvalidState(
-                "a machine that was deployed through its BMC has no agent for this verb; change it over SSH, or release it",
-                state="deployed_by_site",
-            )
         if ordered:
             await _order(context, tx, operation, actor, subject, verb)
         row = await read_allocation(tx, allocation_id, None)
@@ -109,7 +103,9 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     if task is not None and task.fence == subject.fence:
         return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
     assert context.signer is not None, "only processes with a signing key begin tasks"
+    by_site = subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id)
     instructions = await read_instructions(tx, subject.id)
+    instructions = instructions.for_site() if by_site else instructions
     verb = Verb(subject.guest_verb)
     if verb is Verb.REBUILD:
         try:
@@ -118,11 +114,12 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
             code, before = Code.GUEST_SIZE_UNSUPPORTED, subject.guest_state or GuestState.RUNNING
             await _end(tx, subject, notify, verb, Ended(state_after_failure(before, code), code, str(why)))
             return Superseded(subject.state)
+    task_type = TaskType(f"allocation.{verb}")
     issued = await issue_task(
         tx,
         context.signer,
         subject,
-        TaskType(f"allocation.{verb}"),
+        task_type,
         verb_parameters(
             subject, verb, instructions, instructions.faults_for(context.fault_labels_allowed),
             context.limits.release_graceful_seconds,
@@ -132,7 +129,8 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         fence=subject.fence,
         attempt=1,
         notify=notify,
-        valid_seconds=context.limits.provision_seconds_max,
+        valid_seconds=verb_seconds_max(task_type) if by_site else context.limits.provision_seconds_max,
+        by_site=by_site,
     )  # fmt: skip
     await wait_in_state(tx, subject, Wait.NODE, issued.expires_at)
     return Begun(issued.id, subject.seconds_until(issued.expires_at))

@@ -1,6 +1,7 @@
 """The steps of a run: switch off, start a deploy system, have it do its task, end it. Pure.
 
 After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
+A run that switches a rented machine for its tenant has no deploy system: it commands the power alone.
 A run that has permitted a deploy system always ends by the step `end`, whatever went wrong: it switches the machine off and
 takes the medium away.
 """
@@ -24,11 +25,18 @@ END_ATTEMPTS_MAX: Final = 3
 
 
 class RunKind(StrEnum):
-    """What the deploy system of a run does."""
+    """What the deploy system of a run does; or how a run without one switches the machine."""
 
     INSPECT = "inspect"
     WIPE = "wipe"
     DEPLOY = "deploy"
+    STOP = "stop"
+    START = "start"
+    REBOOT = "reboot"
+
+
+SWITCHING: Final = frozenset({RunKind.STOP, RunKind.START, RunKind.REBOOT})
+"""Kinds without a deploy system."""
 
 
 _GIB: Final = 2**30
@@ -81,6 +89,11 @@ class RunStep(StrEnum):
     END = "end"
     POWER_ON = "power_on"
     REACH = "reach"
+
+
+def first_step(kind: RunKind) -> RunStep:
+    """The step at which a run begins."""
+    return RunStep.POWER_ON if kind is RunKind.START else RunStep.POWER_OFF
 
 
 class RunOutcome(StrEnum):
@@ -159,8 +172,8 @@ def next_move(run: Standing) -> Next | None:
         return _undone(run, None)
     if run.step is RunStep.WORK:
         return Next(Move.END, part.failure)
-    if part.failure is None or (run.step in _PROVEN_LATER and part.is_unknown):
-        return Next(_FOLLOWING[run.step])
+    if part.failure is None or (part.is_unknown and run.step in _PROVEN_LATER and run.kind not in SWITCHING):
+        return Next(_following(run))
     return _undone(run, part.failure)
 
 
@@ -174,6 +187,13 @@ _FOLLOWING: Final = {
     RunStep.POWER_ON: Move.REACH,
     RunStep.REACH: Move.CLOSE,
 }
+
+
+def _following(run: Standing) -> Move:
+    """The move after a step that has done its part."""
+    if run.kind not in SWITCHING:
+        return _FOLLOWING[run.step]
+    return Move.POWER_ON if run.step is RunStep.POWER_OFF and run.kind is RunKind.REBOOT else Move.CLOSE
 
 
 def _undone(run: Standing, failure: str | None) -> Next:

@@ -10,7 +10,16 @@ from typing import Any
 from uuid import UUID
 
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.deploy_systems.run_rules import HISTORY_MAX, Part, RunKind, RunOutcome, RunStep, Standing
+from orchestrator.nodes.deploy_systems.run_rules import (
+    HISTORY_MAX,
+    SWITCHING,
+    Part,
+    RunKind,
+    RunOutcome,
+    RunStep,
+    Standing,
+    first_step,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +69,17 @@ select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.r
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _INSERT = """
-insert into deploy_runs (node_id, site_id, kind, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
+insert into deploy_runs (node_id, site_id, kind, step, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
                          allocation_id, claim_id, waits_for, waits_since, waits_until)
-select :node_id, :site_id, :kind, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
+select :node_id, :site_id, :kind, :step, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
        :task_id, :allocation_id, :claim_id, 'site_agent', c.now, c.now + make_interval(secs => :seconds_max)
 from (select clock_timestamp() as now) c
 """
+# A tenant switches its machine as often as it likes: these runs do not push out the ones with reports.
 _FORGET = """
 delete from deploy_runs where node_id = :node_id and ended_at is not null and id in (
-    select id from deploy_runs where node_id = :node_id order by id desc offset :history_max)
+    select id from deploy_runs where node_id = :node_id and (kind in ('stop', 'start', 'reboot')) = :switches
+    order by id desc offset :history_max)
   and id is distinct from (
     select id from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1)
 """
@@ -185,16 +196,18 @@ async def insert_run(
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step; `owner` None: an operator's.
 
-    Of the ended ones the newest `HISTORY_MAX` are kept, and the newest that completed.
+    Of the ended ones the newest `HISTORY_MAX` that switched the machine are kept, as many others, and the newest that completed.
     """
     values = {
-        "node_id": node_id, "site_id": site_id, "kind": work.kind.value, "medium": json.dumps(medium), "by": by,
+        "node_id": node_id, "site_id": site_id, "kind": work.kind.value,
+        "step": first_step(work.kind).value, "medium": json.dumps(medium), "by": by,
         "bmc_task_id": bmc_task_id, "seconds_max": seconds_max, "parameters": json.dumps(work.parameters),
         "work_seconds": work.seconds_max, "task_id": owner and owner.task_id,
         "allocation_id": owner and owner.allocation_id, "claim_id": owner and owner.claim_id,
     }  # fmt: skip
     await tx.execute(_INSERT, values)
-    await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX})
+    switches = work.kind in SWITCHING
+    await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX, "switches": switches})
 
 
 async def set_step(

@@ -181,7 +181,10 @@ deploy_runs = Table(
     Column("node_id", Uuid, ForeignKey("nodes.id"), nullable=False),
     Column("site_id", Uuid, nullable=False),
     Column(
-        "kind", Text, CheckConstraint("kind in ('inspect', 'wipe', 'deploy')", name="deploy_run_kind"), nullable=False
+        "kind",
+        Text,
+        CheckConstraint("kind in ('inspect', 'wipe', 'deploy', 'stop', 'start', 'reboot')", name="deploy_run_kind"),
+        nullable=False,
     ),
     Column(
         "step",

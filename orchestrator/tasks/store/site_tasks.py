@@ -20,6 +20,8 @@ PROVISION_SECONDS_MAX: Final = 86_400.0
 """Longer than the end of another run and a run that deploys can take."""
 RELEASE_SECONDS_MAX: Final = 691_200.0
 """The same, with a run that wipes."""
+SWITCH_SECONDS_MAX: Final = 14_400.0
+"""Longer than the end of another task about the BMC and a run that switches can take."""
 
 _IS_OF_SITE = """
 select n.shape = 'baremetal' and (
@@ -48,6 +50,7 @@ where t.node_id = :node_id and t.deploy_epoch = 0 and t.state in ('queued', 'dis
   and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
 """
+_CONNECTION = "select connection from allocations where id = :id"
 _READ_OPEN = """
 select t.state, a.correlation_id from node_tasks t join allocations a on a.id = t.allocation_id
 where t.id = :id for no key update of t
@@ -91,6 +94,17 @@ async def read_waiting(tx: Transaction, node_id: UUID) -> SiteTask | None:
         return None
     body = TaskBody.model_validate_json(base64.b64decode(Envelope.model_validate(row.envelope).payload))
     return SiteTask(row.id, TaskType(row.type), row.allocation_id, row.claim_id, body.parameters)
+
+
+def verb_seconds_max(verb: TaskType) -> float:
+    """How long a verb that the site performs may take."""
+    return PROVISION_SECONDS_MAX if verb is TaskType.REBUILD else SWITCH_SECONDS_MAX
+
+
+async def read_connection(tx: Transaction, allocation_id: UUID) -> dict[str, Any]:
+    """How the tenant reaches an allocation that was deployed."""
+    connection: dict[str, Any] = (await tx.execute(_CONNECTION, {"id": allocation_id})).scalar_one()
+    return connection
 
 
 async def finish_if_live(

@@ -20,6 +20,8 @@ _RENTING = "tests/sites/renting/test_tenancies.py"
 _RENTED = f"{_RENTING}::test_a_machine_is_deployed_reached_and_wiped"
 _NEIGHBOURS = "tests/sites/renting/test_neighbours.py"
 _LOGIN_DATA = "tests/sites/renting/test_login_data.py"
+_VERBS = "tests/sites/renting/test_verbs.py"
+_COMMAND = "orchestrator/allocations/commands/verbs.py"
 _SLOTS = "tests/sites/renting/test_slots.py"
 _REACHING = "tests/sites/renting/test_reaching.py"
 _SITE_TASKS = "orchestrator/tasks/store/site_tasks.py"
@@ -73,6 +75,46 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "what a failed wipe has done is not reported", "node_agent/deploy_system/work/wiping.py", "        failure.evidence =",
         "        _ =", "tests/deploy_system/work/test_wipes.py::test_what_is_left_after_the_overwrite_fails_closed", "agent",
+    ),
+    _rented(
+        "a reboot leaves the machine off", _RULES, "and run.kind is RunKind.REBOOT", "and False",
+        f"{_VERBS}::test_a_tenant_switches_its_machine_and_keeps_what_is_on_it",
+    ),
+    _rented(
+        "a start switches the machine off first", _RULES, "if kind is RunKind.START else RunStep.POWER_OFF",
+        "if False else RunStep.POWER_OFF",
+        f"{_VERBS}::test_a_tenant_switches_its_machine_and_keeps_what_is_on_it",
+    ),
+    _rented(
+        "a start of unknown outcome counts as done", _RULES, " and run.kind not in SWITCHING)", ")",
+        f"{_VERBS}::test_a_bmc_that_does_not_do_it_fails_the_verb_and_the_next_one_works",
+    ),
+    _rented(
+        "a verb is a task for an agent", _COMMAND, "        by_site=by_site,", "        by_site=False,",
+        f"{_VERBS}::test_a_tenant_switches_its_machine_and_keeps_what_is_on_it",
+    ),
+    _rented(
+        "a verb of a machine has the time of one of a guest", _COMMAND,
+        "verb_seconds_max(task_type) if by_site else", "",
+        f"{_VERBS}::test_a_verb_has_the_time_of_its_run",
+    ),
+    _rented(
+        "a verb that waits after a restore is a reason to wipe", _TENANCIES,
+        " if task.type is TaskType.DEPROVISION_USER else None", "",
+        "tests/sites/renting/test_restored.py::test_after_a_restore_a_verb_waits_for_an_operator_and_is_no_reason_to_wipe",
+    ),
+    _rented(
+        "a verb that was not begun has changed the guest", _TENANCIES, "    elif task.type is not TaskType.PROVISION_USER:",
+        "    elif False:", f"{_VERBS}::test_what_cannot_be_deployed_anew_changes_nothing",
+    ),
+    _rented(
+        "verbs push out the runs with reports", "orchestrator/nodes/deploy_systems/run_store.py",
+        " and (kind in ('stop', 'start', 'reboot')) = :switches", "",
+        f"{_VERBS}::test_runs_that_switch_push_out_no_run_with_a_report",
+    ),
+    _rented(
+        "a rebuild is a wipe", _TENANCIES, ", TaskType.REBUILD: RebuildParameters}", "}",
+        f"{_VERBS}::test_a_rebuilt_machine_has_its_image_anew_and_another_host_key",
     ),
     _rented(
         "the next booking ends the wipe before it", "orchestrator/nodes/deploy_systems/rules.py",
@@ -184,12 +226,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/sites/commands/bmcs.py",
         "        if renting:",
         "        if False:",
-        f"{_RENTING}::test_verbs_and_the_removal_of_the_bmc_are_refused_while_a_tenant_is_there",
-    ),
-    _rented(
-        "a verb of a rented machine is queued for no agent", "orchestrator/allocations/commands/verbs.py",
-        "subject.shape is Shape.BAREMETAL and await", "False and await",
-        f"{_RENTING}::test_verbs_and_the_removal_of_the_bmc_are_refused_while_a_tenant_is_there",
+        f"{_RENTING}::test_the_removal_of_the_bmc_is_refused_while_a_tenant_is_there",
     ),
     _rented(
         "a disk of the deployment need not be wiped",

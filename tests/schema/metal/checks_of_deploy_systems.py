@@ -84,7 +84,7 @@ CHECKS = {
         ({**_COMPLETED, "result": None}, {**_COMPLETED, "task_id": None, "issued_at": None}),
         (_COMPLETED,),
     ),
-    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy"),
+    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot"),
     "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach"),
     "deploy_run_medium_is_bounded": Check(
         "deploy_runs", ({"medium": json.dumps({"a": "x" * 16384})},), ({"medium": json.dumps({"a": "x" * 16000})},)

@@ -16,7 +16,9 @@ from node_agent.wire.deploy_medium import MediumNetwork
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
 from orchestrator.allocations.commands.release import release_allocation
+from orchestrator.allocations.commands.verbs import begin_verb, finish_verb, order_verb
 from orchestrator.allocations.outcomes import Begun, Concluded
+from orchestrator.allocations.states import Verb
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from tests.allocations.driving import TENANT, allocation_of, claim_of, operation, task_of
 from tests.allocations.seeding import IMAGE, IMAGE_SHA256, Seeded, create_allocation, seed
@@ -88,6 +90,20 @@ class Renting:
     async def cleaned_up(self, notify: str = "releasing-1") -> Any:
         """What that workflow finds after the signal."""
         return await finish_release(self.run.stage.worker, self.allocation, notify)
+
+    async def order(self, verb: Verb) -> None:
+        """The tenant orders a verb, whose workflow begins."""
+        context = self.run.stage.context
+        answer = await order_verb(
+            context, operation(self.seeded), TENANT, self.seeded.tenant_id, self.allocation, verb
+        )  # fmt: skip
+        assert answer.status == 202, answer
+        begun = await begin_verb(self.run.stage.worker, self.allocation, "verb-1")
+        assert isinstance(begun, Begun), begun
+
+    async def ordered(self) -> Any:
+        """What that workflow finds after the signal."""
+        return await finish_verb(self.run.stage.worker, self.allocation)
 
     async def is_at(self, step: str) -> bool:
         """Whether a run of the allocation is at this step."""

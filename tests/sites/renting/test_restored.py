@@ -15,7 +15,7 @@ from berth.cli.deployment.restore.machines import keep_machine, machine_finding
 from berth.cli.endings import Refused
 from migrations.roles import Role
 from orchestrator.allocations.commands.force import force_release
-from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.states import AllocationState, Verb
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
@@ -114,6 +114,19 @@ def test_what_waits_for_its_deployment_is_not_deployed_again(play: Callable[[Sce
         await rent.clean_up()
         assert await idle(rent)
         await wiped(rent)
+
+    play(scene)
+
+
+def test_after_a_restore_a_verb_waits_for_an_operator_and_is_no_reason_to_wipe(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        await rent.activate()
+        await rent.order(Verb.REBOOT)
+        restore(rent)
+        assert await rent.run.advance() is None
+        refused = body_of(await rent.run.request(network=LOCAL, kind=RunKind.WIPE))
+        assert refused["code"] == "node_in_use"
+        assert rent.row["state"] == "active"
 
     play(scene)
 

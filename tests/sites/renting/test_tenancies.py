@@ -9,10 +9,9 @@ import pytest
 
 from node_agent.deploy_system.work.steps import GIB, STEPS
 from orchestrator.allocations.commands.force import force_release
-from orchestrator.allocations.commands.verbs import order_verb
 from orchestrator.allocations.failures import Code
 from orchestrator.allocations.outcomes import Retry, Waiting
-from orchestrator.allocations.states import AllocationState, Verb
+from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.run_rules import (
     DEPLOY_SECONDS_MAX,
     END_ATTEMPTS_MAX,
@@ -29,7 +28,7 @@ from orchestrator.sites.commands.bmcs import remove_bmc
 from orchestrator.sites.commands.runs import advance_run
 from orchestrator.tasks.store import site_tasks
 from orchestrator.tasks.store.dispatch import lease_queued_tasks
-from tests.allocations.driving import ADMIN, PROVISIONED, TENANT, completed, operation, report
+from tests.allocations.driving import ADMIN, PROVISIONED, completed, report
 from tests.allocations.reconciling import admin_operation
 from tests.nodes.answers import body_of
 from tests.sites.renting.killed_workers import QUICK, Workers
@@ -211,6 +210,7 @@ def test_a_disk_that_was_deployed_and_is_not_wiped_keeps_the_units(play: Callabl
     play(scene)
 
 
+@pytest.mark.full
 def test_what_no_run_can_perform_fails_at_once(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         connection = rent.run.stage.fleet.connection
@@ -244,6 +244,7 @@ def test_what_no_run_can_perform_fails_at_once(play: Callable[[Scene], None]) ->
     play(scene)
 
 
+@pytest.mark.full
 def test_a_second_workflow_and_a_forced_release_begin_anew_and_end(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         rent.create()
@@ -300,13 +301,10 @@ def test_what_an_agent_provisioned_is_released_by_the_agent(play: Callable[[Scen
     play(scene)
 
 
-def test_verbs_and_the_removal_of_the_bmc_are_refused_while_a_tenant_is_there(play: Callable[[Scene], None]) -> None:
+def test_the_removal_of_the_bmc_is_refused_while_a_tenant_is_there(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
-        context, seeded = rent.run.stage.context, rent.seeded
-        ordered = await order_verb(context, operation(seeded), TENANT, seeded.tenant_id, rent.allocation, Verb.REBOOT)
-        assert body_of(ordered)["state"] == "deployed_by_site"
-        removed = await remove_bmc(context, admin_operation(), ADMIN, rent.run.node)
+        removed = await remove_bmc(rent.run.stage.context, admin_operation(), ADMIN, rent.run.node)
         assert body_of(removed)["code"] == "node_in_use"
 
     play(scene)
