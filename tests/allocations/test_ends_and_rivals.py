@@ -137,6 +137,7 @@ def test_a_stranger_locks_nothing(database_url: str) -> None:
     at_desk(database_url, seeded, way)
 
 
+@pytest.mark.full
 def test_ends_holds_and_sweepers_over_two_nodes_never_deadlock(database_url: str) -> None:
     """Four times the rounds: a sweeper that closed a hold between its discovery and its lock met one in twenty of them."""
     seeded = seed_with_seats(database_url, slice_nodes=2, seats=1)

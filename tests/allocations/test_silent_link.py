@@ -16,6 +16,8 @@ from tests.support.waiting import async_wait_for
 WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name like 'link-%'"
 
 
+# Waits for keepalives. tests/api/test_process.py loses a database in `make test`.
+@pytest.mark.full
 def test_a_lost_link_is_noticed_and_a_wait_for_a_lock_is_not_taken_for_one(database_url: str) -> None:
     parts = urlsplit(database_url)
     assert parts.port is not None

@@ -191,6 +191,8 @@ def call(case: Case, contract: Contract, key: str, *, positive: bool) -> list[st
     return []
 
 
+# Two minutes of a processor. tests/api/test_openapi_valid.py and the tests of each noun call these routes in `make test`.
+@pytest.mark.full
 @api_of_operators.parametrize()
 def test_an_operator_meets_what_is_documented(case: Case, contract: Contract) -> None:
     assert check(case, contract, contract.admin_key) == []

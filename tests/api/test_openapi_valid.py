@@ -48,6 +48,7 @@ def types_of(schema: dict[str, Any]) -> set[str]:
     return {named} if isinstance(named, str) else {name for name in named if isinstance(name, str)}
 
 
+@pytest.mark.full
 def test_the_document_is_valid(document: dict[str, Any]) -> None:
     assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
     broken = {**document, "info": {"title": "no version"}}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password
@@ -110,6 +111,7 @@ def listening(database_url: str, startup_seconds_max: float) -> subprocess.Popen
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.full
 def test_a_database_that_does_not_come_ends_the_start_with_one_sentence() -> None:
     process = listening("postgresql://absent:x@127.0.0.1:1/none", 2)
     _, told = process.communicate(timeout=WAIT_SECONDS_MAX)

@@ -183,6 +183,8 @@ def sweep(scene: Scene, *crash_at: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX, check=False)
 
 
+# Long; the quicker test: test_an_overdue_request_expires_once_and_is_never_approved.
+@pytest.mark.full
 @pytest.mark.quick("expire_approval.before_commit")
 @pytest.mark.parametrize("point", EXPIRE)
 def test_a_killed_sweeper_expires_a_request_once(scene: Scene, point: CrashPoint) -> None:

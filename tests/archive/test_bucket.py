@@ -176,6 +176,8 @@ def test_storage_that_fails_for_a_moment_is_tried_again(database_url: str, s3: S
     assert judge(bucket_of(s3)).violations == []
 
 
+# Long. tests/archive/test_crashes.py kills the command that archives to a directory.
+@pytest.mark.full
 @pytest.mark.parametrize("point", at_length(CrashPoint, [CrashPoint.AFTER_MANIFEST]))
 def test_nothing_is_lost_when_the_command_is_killed(database_url: str, s3: S3Server, point: CrashPoint) -> None:
     _, made = seeded_with(database_url, 2)
@@ -210,6 +212,7 @@ def test_a_second_run_does_not_replace_what_the_first_sealed(database_url: str, 
     assert left_of(database_url, ended) != []
 
 
+@pytest.mark.full
 def test_an_operator_archives_to_a_bucket_and_no_secret_is_printed(
     database_url: str, s3: S3Server, tmp_path: Path
 ) -> None:

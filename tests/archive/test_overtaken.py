@@ -33,6 +33,7 @@ def _end_sessions(url: str) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", ["manifests/", ".ndjson.gz"])
 def test_a_run_that_lost_its_lock_does_not_replace_what_the_next_one_wrote(
     database_url: str, tmp_path: Path, at: str

@@ -23,6 +23,8 @@ ROWS = 30
 IN_BATCHES = {"BERTH_AUDIT_STREAM_BATCH_MAX": "10"}
 
 
+# Long. tests/audit_stream/test_nats.py starts the stream again at its saved position.
+@pytest.mark.full
 @pytest.mark.quick("audit_stream.after_send-1")
 @pytest.mark.parametrize("number", at_length([1, 2], [1]))
 @pytest.mark.parametrize("point", POINTS)

@@ -61,6 +61,7 @@ def test_a_batch_that_is_repeated_is_stored_once(
     assert sequences(nats_with_users) == list(range(1, 11))
 
 
+@pytest.mark.full
 def test_nats_goes_away_and_comes_back_and_commands_wait_for_nothing(
     database_url: str, database: psycopg.Connection[Any], nats_with_users: LocalNats, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_row_that_is_too_large_for_nats_is_sent_without_its_detail(
     assert small["unmapped"]["detail"]["n"] == 1
 
 
+@pytest.mark.full
 def test_a_stream_that_would_lose_rows_is_refused(
     database_url: str, database: psycopg.Connection[Any], nats_with_users: LocalNats, tmp_path: Path
 ) -> None:

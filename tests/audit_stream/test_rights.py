@@ -80,6 +80,7 @@ def test_a_publisher_of_the_audit_writes_no_event(log: LocalNats) -> None:
     assert number_of(log, "relay", LOG) == 0
 
 
+@pytest.mark.full
 def test_a_publisher_of_the_audit_reads_no_event(log: LocalNats) -> None:
     async def leave_event(relay: Client) -> None:
         await relay.jetstream().publish(EVENT, b"{}")

@@ -86,6 +86,7 @@ def test_the_process_ends_with_one_sentence(variables: dict[str, str], said: str
     assert "hidden" not in ended.stderr
 
 
+@pytest.mark.full
 @pytest.mark.quick("worker.audit_stream.app")
 @pytest.mark.parametrize("module", ["worker.audit_stream.app", "worker.audit_stream.settings"])
 def test_its_code_loads_neither_temporal_nor_what_other_processes_have(module: str) -> None:

@@ -60,6 +60,7 @@ def test_messages_over_tls(
     assert all(message.isascii() for message in receiver.raw)
 
 
+@pytest.mark.full
 @pytest.mark.quick("name")
 @pytest.mark.parametrize("fault", ["authority", "name", "client"])
 def test_a_receiver_that_is_not_verified_gets_no_row(
@@ -108,6 +109,7 @@ def test_messages_without_tls_on_this_machine(
         assert (receiver.sequences, receiver.problems) == (list(range(1, ROWS + 1)), [])
 
 
+@pytest.mark.full
 def test_rows_that_a_dying_receiver_did_not_read_are_sent_again(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_row_that_is_too_large_is_sent_without_its_detail(
     assert ("detail" in large, large["detail_omitted_bytes"]) == (False, 9_008)
 
 
+@pytest.mark.full
 def test_a_missing_row_of_the_chain_stops_the_stream(
     database_url: str, database: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_killed_deletion_leaves_no_half_backup(stage: Stage) -> None:
     assert names(stage.directory) == [only.backup.name]
 
 
+@pytest.mark.full
 def test_a_server_that_freezes_during_the_copy_ends_the_run(stage: Stage) -> None:
     kept = stage.back_up().backup.name
     freeze = Patience(stalled_seconds=5.0, check_seconds=0.1)

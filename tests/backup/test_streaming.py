@@ -43,6 +43,7 @@ def answer(port: int, path: str) -> str:
         return ""
 
 
+@pytest.mark.full
 def test_a_receiver_that_dies_is_started_again_and_nothing_is_missing(stage: Stage) -> None:
     with stage.streaming() as stream:
         stage.back_up()

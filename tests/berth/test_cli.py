@@ -120,6 +120,7 @@ def test_an_address_without_a_key() -> None:
     assert (result.exit_code, "BERTH_API_KEY" in result.stderr) == (1, True)
 
 
+@pytest.mark.full
 def test_an_unreachable_api() -> None:
     port = free_port()
     settings = {"BERTH_API_URL": f"http://127.0.0.1:{port}", "BERTH_API_KEY": "berth_aaaaaaaa_key"}

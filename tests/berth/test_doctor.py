@@ -71,6 +71,7 @@ def test_a_healthy_fleet(database_url: str, seeded: Seeded) -> None:
     assert [found[name][0] for name in ("nats", "temporal", "api")] == ["skipped"] * 3
 
 
+@pytest.mark.full
 def test_unreachable_servers() -> None:
     port = free_port()
     found = examined(

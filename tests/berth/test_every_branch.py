@@ -136,6 +136,7 @@ def test_what_one_operand_permits_is_not_reported(kept: Kept, busy: psycopg.Conn
     assert CHECK_OF["P2"](busy, Bounds()).violations == []
 
 
+@pytest.mark.full
 def test_without_a_branch_a_planted_violation_is_missed(busy: psycopg.Connection[Any]) -> None:
     left = [branch for branch in all_branches(busy) if not any(known in branch.place for known in EQUIVALENT)]
     assert len(left) > 100

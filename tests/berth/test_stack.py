@@ -165,6 +165,7 @@ def test_a_stack_starts_while_publishing_is_stopped_and_goes_on_when_that_is_men
         stack.process.kill()
 
 
+@pytest.mark.full
 def test_ctrl_c_while_starting_leaves_nothing(directory: Path) -> None:
     stack = UpProcess(directory.parent / "third")
     try:

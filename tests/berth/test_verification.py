@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ from migrations.roles import Role
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context
 from orchestrator.verification import CHECKS, Bounds, Verdict, run_checks
+from orchestrator.verification.all_checks import Check
 from orchestrator.verification.units import EQUATION
 from orchestrator.verification.verdict import VIOLATIONS_SHOWN
 from tests.allocations.driving import run_with
@@ -46,12 +47,25 @@ def busy_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator
         yield url
 
 
-@pytest.fixture
-def planting(busy_url: str) -> Iterator[psycopg.Connection]:
-    """A transaction on the busy database that is taken back."""
+@pytest.fixture(scope="module")
+def session(busy_url: str) -> Iterator[psycopg.Connection]:
+    """One session for the module, which reads the catalogue once."""
     with psycopg.connect(busy_url) as connection:
         yield connection
-        connection.rollback()
+
+
+@pytest.fixture
+def planting(session: psycopg.Connection) -> Iterator[psycopg.Connection]:
+    """A transaction on the busy database that is taken back."""
+    yield session
+    session.rollback()
+
+
+@pytest.fixture(scope="module")
+def check_of(busy_url: str) -> Mapping[str, Check]:
+    """The check of each promise."""
+    with psycopg.connect(busy_url) as connection:
+        return {check(connection, Bounds()).promise: check for check in CHECKS}
 
 
 def judged(connection: psycopg.Connection) -> dict[str, Verdict]:
@@ -82,8 +96,25 @@ def test_a_busy_database_keeps_every_promise(busy_url: str) -> None:
     assert reused[0] > 0
 
 
-@pytest.mark.parametrize("violation", VIOLATIONS, ids=lambda violation: violation.name.replace(" ", "_"))
-def test_a_planted_violation_is_found(planting: psycopg.Connection, violation: Violation) -> None:
+of_each_violation = pytest.mark.parametrize(
+    "violation", VIOLATIONS, ids=lambda violation: violation.name.replace(" ", "_")
+)
+
+
+@of_each_violation
+def test_a_planted_violation_is_found(
+    planting: psycopg.Connection, check_of: Mapping[str, Check], violation: Violation
+) -> None:
+    planting.execute(sql_of(violation.plant))
+    verdicts = [check_of[promise](planting, Bounds()) for promise in sorted(violation.broken)]
+    assert not any(verdict.kept for verdict in verdicts)
+    assert any(violation.words in sentence for verdict in verdicts for sentence in verdict.violations), verdicts
+
+
+# Every check on every violation; the quicker test: test_a_planted_violation_is_found.
+@pytest.mark.full
+@of_each_violation
+def test_a_planted_violation_breaks_these_promises_alone(planting: psycopg.Connection, violation: Violation) -> None:
     planting.execute(sql_of(violation.plant))
     found = broken(judged(planting))
     assert set(found) == violation.broken, found

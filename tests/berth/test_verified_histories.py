@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,8 @@ class Told(World):
             await super()._act(command, allocation_id, notify)
 
 
+# Long. tests/berth/test_verification.py judges a busy database.
+@pytest.mark.full
 def test_no_legal_history_is_called_a_violation(database_url: str) -> None:
     seeded = seed(database_url, slice_nodes=0, gpus_limit=GPUS_LIMIT)
     limits = Limits(release_attempts_max=2)

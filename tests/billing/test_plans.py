@@ -65,6 +65,7 @@ def crowded(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[
         yield url, busy
 
 
+@pytest.mark.full
 def test_a_look_reads_what_is_due_and_what_runs(crowded: tuple[str, uuid.UUID]) -> None:
     url, busy = crowded
 

@@ -34,6 +34,7 @@ def test_the_program_starts_without_the_libraries_of_single_commands(tmp_path: P
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.full
 def test_the_cli_extra_is_enough_to_ask_the_api(tmp_path: Path) -> None:
     missing = tuple(name for name in LOADED_LATER if name not in ("httpx", "psycopg", "nats"))
     arguments = ["tenant", "list", "--output", "json"]

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +113,7 @@ def test_a_wave_that_is_worse_halts_and_is_rolled_back(deployment: Deployment, t
         assert part in text
 
 
+@pytest.mark.full
 def test_a_node_that_does_not_come_back_or_whose_command_fails_halts(deployment: Deployment, tmp_path: Path) -> None:
     scene = Scene(deployment, tmp_path, 2)
     fails = scene.upgrade("--wave 1", run="echo no space left; exit 7")

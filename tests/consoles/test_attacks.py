@@ -219,6 +219,7 @@ def test_what_is_no_frame_ends_the_session(stage: ConsoleStage, sent: bytes) -> 
         assert row["reason"] == "agent_lost"
 
 
+@pytest.mark.full
 def test_counts_beyond_any_number_do_not_keep_the_end_from_being_recorded(stage: ConsoleStage) -> None:
     with attached(stage.api, stage.key(), stage.active()) as socket:
         session_id = waiting(socket)

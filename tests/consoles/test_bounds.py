@@ -116,6 +116,7 @@ def test_a_session_that_is_never_silent_ends_too(short: ConsoleStage) -> None:
     assert short.ended(session_id)["reason"] == "deadline"
 
 
+@pytest.mark.full
 def test_a_flood_beside_a_slow_reader_takes_no_memory(short: ConsoleStage) -> None:
     """The process stops to read the agent, which drops what finds no room; a client that reads nothing is cut off."""
     assert short.process.process is not None

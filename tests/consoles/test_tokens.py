@@ -60,6 +60,7 @@ def notified(stage: ConsoleStage, token: str) -> ClientConnection:
     return socket
 
 
+@pytest.mark.full
 def test_the_expiry_of_its_token_ends_a_socket(tokens: ConsoleStage, issuer: Issuer) -> None:
     allocation = tokens.active()
     token = token_of(tokens, issuer, exp=int(time.time()) + LEFT_SECONDS)

@@ -67,6 +67,7 @@ def test_a_connection_that_is_cut_again_and_again_loses_nothing(telling: Telling
     assert effects(telling.database, "cut") == telling.versions(tenant)
 
 
+@pytest.mark.full
 def test_a_stream_made_anew_gives_nothing_twice(telling: Telling) -> None:
     leave(telling.database, None, 10)
     telling.consume("rebuilt", "nats", telling.head())

@@ -31,6 +31,8 @@ def _parameter(scenario: Scenario) -> object:
     return pytest.param(scenario, id=scenario.name, marks=() if scenario.seed else pytest.mark.full)
 
 
+# A minute. In `make test` tests/whole/test_trouble.py kills each process and server.
+@pytest.mark.full
 @pytest.mark.quick(
     "api-create_allocations.after_commit-1-one_life",
     "worker-start_reservation.before_commit-1-begins_and_ends_by_itself",

@@ -79,6 +79,7 @@ async def _read_too_much(database: Database, watcher: psycopg.Connection[Any], e
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rows", "every"),
     [

@@ -167,6 +167,7 @@ def test_a_commit_that_no_standby_confirms_is_an_unknown_outcome_and_is_not_canc
     wait_for(lambda: ("waiting", 1) in rows_of(cluster.b), "and the standby has it")
 
 
+@pytest.mark.full
 @pytest.mark.quick("transaction")
 @pytest.mark.parametrize("kind", WRITES)
 def test_a_refusal_of_a_standby_ends_its_connections(cluster: Cluster, kind: str) -> None:

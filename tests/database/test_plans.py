@@ -52,6 +52,8 @@ def limited_url(postgres_server: LocalPostgres, database_url: str) -> Iterator[s
         connection.execute(f"drop role {name}".encode())
 
 
+# Half a minute. tests/database/test_indexes.py checks the plan of each index in `make test`.
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("nodes", "past"),
     [(3_000, 12_000), pytest.param(50_000, 1_000_000, marks=[pytest.mark.full, pytest.mark.timeout(3600)])],

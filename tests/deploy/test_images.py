@@ -87,6 +87,7 @@ def _ignore_lines() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+@pytest.mark.full
 @pytest.mark.quick("orchestrator")
 @pytest.mark.parametrize("name", sorted(EXTRAS_OF_TARGET))
 def test_an_image_contains_what_its_process_imports(name: str) -> None:

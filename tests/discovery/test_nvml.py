@@ -133,6 +133,7 @@ def test_a_child_that_says_too_much_or_fails_gives_no_answer() -> None:
         asyncio.run(ask_child("node_agent.discovery.nvml", (), environment, 0.0))
 
 
+@pytest.mark.full
 def test_cancelled_discovery_leaves_no_process(tree: RecordedTree, nvml: FakeNvml) -> None:
     nvml.answer(gpu2__hang=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import runpy
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -61,9 +63,15 @@ def test_every_command_exists_with_its_options(page: str, command: str) -> None:
     _require_berth_command(arguments)
 
 
+@functools.cache
+def _program() -> Any:
+    """`berth` with its commands, drawn up once for all pages."""
+    return typer.main.get_command(app)
+
+
 def _require_berth_command(arguments: list[str]) -> None:
     """Parse as the program would, without running anything or looking at files."""
-    found = typer.main.get_command(app)
+    found = _program()
     context = typer.Context(found, info_name="berth")
     while isinstance(found, TyperGroup):
         assert arguments, f"{context.command_path} wants a command"

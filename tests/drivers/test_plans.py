@@ -58,6 +58,8 @@ async def settled(probe: Probe) -> object:
     return seen[-1]
 
 
+# Long. tests/drivers/test_conformance.py repeats phases after kills.
+@pytest.mark.full
 def test_a_phase_that_runs_again_at_once_changes_nothing(harness: Harness, tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         changed: list[str] = []

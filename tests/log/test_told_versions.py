@@ -71,6 +71,7 @@ def ask(caller: Caller, path: str, *, headers: dict[str, str] | None = None) -> 
     return caller.http.get(path, headers={"authorization": f"Bearer {caller.key}", **(headers or {})})
 
 
+@pytest.mark.full
 def test_every_get_tells_its_version_and_takes_a_least_one(
     api: PublicApi, stage: tuple[Caller, dict[str, str]], subtests: pytest.Subtests
 ) -> None:

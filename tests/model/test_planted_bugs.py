@@ -138,6 +138,7 @@ def plant(url: str, bug: Bug) -> None:
         connection.execute(row[0].replace(bug.said, bug.says).encode())
 
 
+@pytest.mark.full
 def test_without_a_bug_nothing_is_found(database_url: str) -> None:
     assert "\n".join(play(database_url)) == ""
 

@@ -41,6 +41,7 @@ def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> Non
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
+@pytest.mark.full
 def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
     """It was valid when it was accepted; its turn comes after its deadline."""
 

@@ -95,6 +95,7 @@ def test_what_is_finished_and_unreported_is_reported_again_and_not_run_again(pla
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
 
 
+@pytest.mark.full
 def test_guests_outlive_a_crash_and_an_orderly_stop_and_start_bring_them_back(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()

@@ -45,6 +45,7 @@ def _reports(plane: ControlPlane) -> list[GuestReport | None]:
     return [one.state for beat in plane.heartbeats if beat.inventory for one in beat.inventory.allocations]
 
 
+@pytest.mark.full
 def test_a_guest_that_runs_and_does_not_answer_is_reported_and_left_alone(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation, connection = await _up(plane, tenant)

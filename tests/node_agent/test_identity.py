@@ -65,6 +65,7 @@ def test_a_renewal_without_an_answer_is_repeated_with_the_same_key_even_after_a_
     play(scenario, started=False)
 
 
+@pytest.mark.full
 def test_a_task_signed_with_a_new_key_makes_the_agent_fetch_it_and_keep_its_certificate(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         plane.signing_key = Ed25519PrivateKey.generate()
@@ -116,6 +117,7 @@ def _expire(plane: ControlPlane, agent: AgentProcess) -> None:
     file.write_text(stored.model_copy(update={"credentials": credentials}).model_dump_json())
 
 
+@pytest.mark.full
 def test_the_agent_sends_nothing_to_a_server_of_another_authority(play: Play, tmp_path: Path) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         heard: list[bytes] = []
@@ -138,6 +140,7 @@ def test_the_agent_sends_nothing_to_a_server_of_another_authority(play: Play, tm
     play(scenario, started=False, BERTH_AGENT_STARTUP_SECONDS="1")
 
 
+@pytest.mark.full
 def test_a_refused_certificate_ends_a_running_agent_with_one_sentence(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         plane.refuse_certificates = True
@@ -147,6 +150,7 @@ def test_a_refused_certificate_ends_a_running_agent_with_one_sentence(play: Play
     play(scenario, BERTH_AGENT_WAIT_SECONDS="0.2")
 
 
+@pytest.mark.full
 def test_it_waits_for_a_server_that_is_not_up_yet_and_says_so(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         # The node listener is up; the public one that it enrols at is somewhere else.

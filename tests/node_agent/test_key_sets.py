@@ -203,6 +203,7 @@ async def plant(plane: ControlPlane, tenant: Tenant, content: bytes) -> uuid.UUI
     return await plane.hand_out(body, key=PLANTED)
 
 
+@pytest.mark.full
 def test_no_task_of_a_planted_key_runs_and_the_refusal_is_reported(play: Play) -> None:
     """The attack of a control plane that was taken over: it carries its key in every form, and signs a task with it."""
     port = free_port()

@@ -63,6 +63,7 @@ def test_an_agent_with_a_tpm_proves_it_for_each_certificate(play: Play, tmp_path
         play(scenario, started=False, BERTH_TPM_TCTI=tcti)
 
 
+@pytest.mark.full
 def test_an_agent_whose_tpm_does_not_answer_does_not_enrol(play: Play, tmp_path: Path) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         agent.start(BERTH_ENROLMENT_TOKEN=plane.new_token())

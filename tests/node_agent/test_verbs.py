@@ -99,6 +99,7 @@ def test_a_release_interrupts_a_verb_and_removes_the_guest(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 @pytest.mark.quick("rebuild")
 @pytest.mark.parametrize(
     ("verb", "phase", "before"),

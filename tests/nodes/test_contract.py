@@ -80,6 +80,8 @@ def document(request: pytest.FixtureRequest) -> BaseSchema:
 api = schemathesis.pytest.from_fixture("document")
 
 
+# Long. tests/nodes/test_identity_and_dispatch.py calls these routes in `make test`.
+@pytest.mark.full
 @api.parametrize()
 def test_a_node_meets_what_is_documented(case: Case, enrolled: Enrolled) -> None:
     positive = case.meta is not None and case.meta.generation.mode.is_positive

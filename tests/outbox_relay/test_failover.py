@@ -82,6 +82,7 @@ def test_publishing_goes_on_by_itself_after_a_failover_under_quorum_commit(
         assert not [row for row in log_rows(connection) if row["event_type"] == "log.version_lost"]
 
 
+@pytest.mark.full
 def test_an_asynchronous_standby_that_is_promoted_waits_for_an_operator(
     cluster: Cluster, start_relay: StartRelay, nats_url: str
 ) -> None:

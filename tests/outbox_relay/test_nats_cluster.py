@@ -54,6 +54,7 @@ def relay_and_some_events(start_relay: StartRelay, servers: NatsServers) -> Rela
     return relay
 
 
+@pytest.mark.full
 def test_publishing_goes_on_when_the_leader_of_the_stream_is_killed(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, servers: NatsServers
 ) -> None:

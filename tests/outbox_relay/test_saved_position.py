@@ -23,6 +23,7 @@ def position(database: psycopg.Connection) -> int:
     return int(row[0]) if row is not None else 0
 
 
+@pytest.mark.full
 def test_the_position_waits_for_a_stalled_nats(
     start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
 ) -> None:

@@ -227,6 +227,7 @@ def test_a_server_that_is_lost_while_publishing_is_stopped_is_what_ok_says(
     require_stopped(relay, "leader_changed")
 
 
+@pytest.mark.full
 def test_a_full_disk_under_nats_is_named_until_nats_is_restarted(
     start_relay: StartRelay, database: psycopg.Connection, own_nats: LocalNats, nats_url: str
 ) -> None:

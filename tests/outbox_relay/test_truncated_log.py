@@ -76,6 +76,7 @@ def test_a_stream_that_keeps_more_than_the_log_is_right(
         run(database_url, nats_url, Order(first_version=39))
 
 
+@pytest.mark.full
 def test_what_a_new_stream_lacks_is_kept_until_it_has_it(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, nats_url: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from tests.allocations.driving import rows_of
+from tests.at_length import at_length
 from tests.placement.fleet import create_all
 from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
 from tests.support.rival_sessions import until_waiting
@@ -70,7 +71,12 @@ async def hold_in_window(desk: Desk, ends_at: datetime | None) -> Answer:
 
 HOLDS = pytest.mark.parametrize(
     ("hold", "lock"),
-    [(hold_slot, NODES), (hold_seat, SEATS), (hold_gpus, NODES), (hold_in_window, NODES)],
+    [
+        pytest.param(hold_slot, NODES, marks=pytest.mark.full),
+        (hold_seat, SEATS),
+        pytest.param(hold_gpus, NODES, marks=pytest.mark.full),
+        (hold_in_window, NODES),
+    ],
     ids=["slot", "registered resource", "chosen GPUs", "chosen GPUs in a window"],
 )
 
@@ -146,7 +152,7 @@ def test_a_create_that_waited_begins_after_the_wait(database_url: str) -> None:
     assert violations(database_url) == []
 
 
-@pytest.mark.parametrize("lock", [NODES, QUOTAS], ids=["nodes", "quotas"])
+@pytest.mark.parametrize("lock", at_length([NODES, QUOTAS], [NODES]), ids=["nodes", "quotas"])
 @pytest.mark.parametrize("held_later", [False, True], ids=["free for ever", "free in the window only"])
 def test_a_create_whose_end_passes_during_the_wait_is_not_placed(
     database_url: str, held_later: bool, lock: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from orchestrator.allocations.commands.waits import fail_unstarted
 from orchestrator.allocations.failures import Code
 from orchestrator.nodes.commands.heartbeat import mark_node_offline
@@ -46,6 +48,7 @@ class Watcher:
         await async_wait_for(reached, f"{name} to be {state}")
 
 
+@pytest.mark.full
 def test_every_transition_is_seen_in_the_version(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 

@@ -150,6 +150,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
+@pytest.mark.full
 def test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore(
     restored: Scene, tmp_path: Path
 ) -> None:
@@ -261,6 +262,7 @@ def test_nothing_is_replayed_before_the_restore_is_closed(database_url: str, dat
     assert [each.subject_id for each in run_with(database_url, replays_found)] == [requested]
 
 
+@pytest.mark.full
 def test_a_restore_whose_nats_is_lost_too_needs_a_reason(
     database: psycopg.Connection, database_url: str, nats_url: str, tmp_path: Path
 ) -> None:

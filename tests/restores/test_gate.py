@@ -35,6 +35,7 @@ from worker.health import Health
 from worker.startup import await_database
 
 
+@pytest.mark.full
 def test_the_api_refuses_all_that_asks_the_database_and_a_restart_changes_nothing(
     database_url: str, database: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_restore_is_not_begun_while_the_recovery_goes_on(database_url: str, da
     assert database.execute("select count(*) from restores").fetchone() == (0,)
 
 
+@pytest.mark.full
 def test_the_commands_say_what_is_missing(empty_url: str, database_url: str) -> None:
     shown = berth("restore", "show", BERTH_DATABASE_URL=database_url)
     assert (shown.returncode, shown.stdout.strip()) == (0, "this database was never restored")

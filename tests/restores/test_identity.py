@@ -142,6 +142,7 @@ def publish(url: str, nats_url: str) -> None:
     rebuild(url, nats_url)
 
 
+@pytest.mark.full
 def test_a_certificate_of_the_lost_interval_is_adopted_unless_the_node_was_revoked_in_it(
     past: Past, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_an_allocation_that_ended_in_the_lost_interval_is_released_and_credited(
     assert kept(past.url) == []
 
 
+@pytest.mark.full
 def test_an_allocation_is_not_released_for_an_inventory_of_before(past: Past) -> None:
     run_with(past.url, lambda context: beat(context, past.node, (past.lost, past.slots[past.lost])))
     past.restore()
@@ -158,6 +159,7 @@ def test_an_allocation_is_not_released_for_an_inventory_of_before(past: Past) ->
     assert row_of(past.url, "select state from allocations where id = %s", past.known) == {"state": "active"}
 
 
+@pytest.mark.full
 def test_an_allocation_that_becomes_active_without_a_guest_is_released(past: Past) -> None:
     """Its node answers the task that it had carried out in the lost interval, although a release followed there."""
     starting = create_allocation(past.url, past.seeded, gpus=1)
@@ -180,6 +182,7 @@ def test_an_allocation_that_becomes_active_without_a_guest_is_released(past: Pas
     assert slots_out_of_service(past.url) == past.slots[past.lost]
 
 
+@pytest.mark.full
 def test_an_inventory_of_before_the_restore_opens_nothing(past: Past) -> None:
     """Also one that arrives late, and one that the restored rows had."""
     before: list[datetime] = []
@@ -210,6 +213,7 @@ def test_a_node_is_not_opened_before_all_that_is_unknown_on_it_is_recorded(past:
     assert slots_out_of_service(past.url) == past.slots[past.lost]
 
 
+@pytest.mark.full
 def test_what_else_keeps_a_slot_out_of_service_keeps_it_afterwards(past: Past) -> None:
     with connect(past.url) as connection:
         unit = row_of(past.url, "select unit from slots where slot_index = 7")["unit"]
@@ -231,6 +235,7 @@ def test_what_else_keeps_a_slot_out_of_service_keeps_it_afterwards(past: Past) -
     assert slots_out_of_service(past.url) == sorted({*past.slots[past.lost], 6})
 
 
+@pytest.mark.full
 def test_silent_nodes_stay_closed_and_are_listed(past: Past) -> None:
     past.restore()
     listed = berth("restore", "nodes", "-o", "json", BERTH_DATABASE_URL=past.url)

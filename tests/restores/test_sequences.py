@@ -81,6 +81,7 @@ def test_versions_are_skipped_once_above_what_was_drawn_since(restored_url: str,
     assert kept(restored_url) == []
 
 
+@pytest.mark.full
 def test_a_restore_that_is_repeated_raises_nothing_twice(restored_url: str) -> None:
     with psycopg.connect(restored_url, autocommit=True) as connection:
         restore, _ = gate.begin(connection)
@@ -107,6 +108,7 @@ def test_a_new_fence_is_above_all_of_the_lost_interval(restored_url: str, databa
     assert claim_of(restored_url, allocation)["fence"] > lost + FENCES // 2
 
 
+@pytest.mark.full
 def test_an_allocation_without_a_task_gets_a_new_fence(database_url: str) -> None:
     """Its node may have carried out its task in the lost interval, and takes no other task under that fence."""
     seeded = seed(database_url)
@@ -129,6 +131,7 @@ def test_an_allocation_without_a_task_gets_a_new_fence(database_url: str) -> Non
             connection.execute("select restore_renew_fences(%s)", (restore.epoch,))
 
 
+@pytest.mark.full
 def test_a_node_that_enrols_again_gets_an_epoch_above_those_of_the_lost_interval(
     database_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -80,6 +80,8 @@ def newest_cas(deployed: Deployment) -> set[str]:
     return {str(ca) for (ca,) in rows.fetchall()}
 
 
+# Long. tests/node_agent/test_key_sets.py replaces a key in `make test`.
+@pytest.mark.full
 def test_the_key_that_signs_tasks_is_replaced_while_nodes_work(deployed: Deployment) -> None:
     first, *_ = deployed.nodes
     stolen = load_signer(deployed.files.task_signing_key)

@@ -12,6 +12,9 @@ from berth.local.servers import LocalPostgres
 from tests.databases import copied_database
 from tests.support.rows import FIRST, ignore_triggers
 
+EMPTY = "; ".join(f"delete from {table}" for table in FIRST).encode()
+"""In one round trip: a hundred of them take most of a test's time."""
+
 
 @pytest.fixture(scope="package")
 def schema_url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
@@ -32,7 +35,6 @@ def schema(session: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]
     """Empty tables and no triggers (`ignore_triggers`), in a transaction that is rolled back."""
     with session.transaction(force_rollback=True):
         ignore_triggers(session)
-        for table in FIRST:
-            session.execute(f"delete from {table}".encode())
+        session.execute(EMPTY)
         yield session
     session.execute("set session_replication_role = origin")

@@ -201,6 +201,7 @@ def test_functions_and_their_record_change_together(database_url: str, folder: P
         assert connection.execute("select generation from function_generation").fetchone() == (generation()[0],)
 
 
+@pytest.mark.full
 def test_no_call_fails_while_the_loader_upgrades(database_url: str, folder: Path) -> None:
     """A process of the generation before keeps calling, prepared statements included, while its functions are replaced."""
     write(folder, "served", "select 1")

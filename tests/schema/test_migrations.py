@@ -44,6 +44,7 @@ def test_an_upgrade_creates_the_schema(empty_url: str) -> None:
     assert objects(empty_url) == made
 
 
+@pytest.mark.full
 def test_repeating_it_changes_nothing(empty_url: str) -> None:
     migrations.upgrade(empty_url)
     with psycopg.connect(empty_url) as connection:
@@ -53,6 +54,7 @@ def test_repeating_it_changes_nothing(empty_url: str) -> None:
         assert connection.execute("select display_name from regions").fetchall() == [("kept",)]
 
 
+@pytest.mark.full
 def test_two_at_once_do_it_once(empty_url: str) -> None:
     answers: list[str] = []
     threads = [threading.Thread(target=lambda: answers.append(migrations.upgrade(empty_url))) for _ in range(3)]
@@ -71,6 +73,7 @@ def test_a_foreign_database_is_refused_by_name(empty_url: str) -> None:
     assert objects(empty_url) == 1
 
 
+@pytest.mark.full
 def test_a_newer_schema_is_refused(empty_url: str) -> None:
     migrations.upgrade(empty_url)
     with psycopg.connect(empty_url) as connection:
@@ -126,6 +129,7 @@ def test_no_migration_contains_a_function_body() -> None:
         assert not re.search(r"create (or replace )?(function|procedure)|\$\$", text), path
 
 
+@pytest.mark.full
 def test_first_boots_are_added_without_reading_the_allocations_there_are(empty_url: str) -> None:
     """A revision has locks that keep allocations from being created."""
     read = "select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relname = 'allocations'"
@@ -138,6 +142,7 @@ def test_first_boots_are_added_without_reading_the_allocations_there_are(empty_u
         assert connection.execute(read).fetchone() == before
 
 
+@pytest.mark.full
 def test_an_earlier_and_an_unknown_revision_are_refused(empty_url: str) -> None:
     migrations.upgrade(empty_url, "0045")
     with pytest.raises(migrations.SchemaProblem, match="rolls forward only"):
@@ -148,6 +153,7 @@ def test_an_earlier_and_an_unknown_revision_are_refused(empty_url: str) -> None:
     assert migrations.current_revision(empty_url) == "0045"
 
 
+@pytest.mark.full
 def test_an_interrupted_upgrade_goes_on_at_the_revision_that_it_reached(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +167,7 @@ def test_an_interrupted_upgrade_goes_on_at_the_revision_that_it_reached(
     assert migrations.upgrade(empty_url) == migrations.head_revision()
 
 
+@pytest.mark.full
 def test_a_waiting_revision_gives_way_to_requests_and_keeps_no_lock_of_the_one_before(empty_url: str) -> None:
     migrations.upgrade(empty_url, "0044")
     bounded = psycopg.connect(empty_url, autocommit=True, options="-c statement_timeout=10s")

@@ -80,6 +80,7 @@ def test_the_event_of_a_use_is_committed_before_its_effect(api: PublicApi, admin
     assert len(events(api, key_id)) == 1
 
 
+@pytest.mark.full
 def test_without_its_event_a_use_is_refused_and_does_nothing(api: PublicApi, admin: Caller) -> None:
     emergency, key_id = new_key(admin)
     name = fresh("tenant")

@@ -41,6 +41,7 @@ def after(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
 
 
+@pytest.mark.full
 def test_a_cached_key_is_refused_from_its_expiry_on(admin: Caller) -> None:
     tenant_id = new_tenant(admin).tenant_id
     body = {"name": "short", "role": "viewer", "tenant_id": tenant_id, "expires_at": after(5)}

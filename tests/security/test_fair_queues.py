@@ -219,6 +219,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("tmp_path")
 def test_a_create_overtakes_a_thousand_of_another_tenant(database_url: str, tmp_path: Path) -> None:
     """While a lock stalls the database 1,000 creates of one tenant and one of another arrive; the one is served first."""

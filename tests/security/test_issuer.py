@@ -201,6 +201,7 @@ def test_the_issuer_signs_nothing_that_the_identity_does_not_allow(desk: Desk, n
     assert len(certificates(desk, node)) == 1
 
 
+@pytest.mark.full
 def test_many_enrolments_and_two_issuers_at_once_give_one_certificate_each(desk: Desk) -> None:
     nodes = [new_node(desk.api.admin, new_region(desk.api.admin)) for _ in range(20)]
     asked = [enrolment(desk, node) for node in nodes]

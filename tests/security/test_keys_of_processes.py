@@ -89,6 +89,7 @@ def test_no_listener_is_given_a_file_with_a_private_key_but_its_own_for_tls(tmp_
             assert private == {key}
 
 
+@pytest.mark.full
 @pytest.mark.quick("public")
 @pytest.mark.parametrize("listen", ["public", "node", "both", "issuer"])
 def test_no_orchestrator_starts_with_the_key_that_signs_tasks(tmp_path: Path, listen: str) -> None:

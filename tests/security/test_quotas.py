@@ -87,6 +87,7 @@ def require_right_counts(url: str) -> None:
         assert check_counts(connection, Bounds()).violations == []
 
 
+@pytest.mark.full
 def test_a_tenant_that_asks_about_random_keys_fills_its_own_quota_alone(admin: Caller, database: str) -> None:
     hostile, neighbour = new_tenant(admin), new_tenant(admin)
     answers = [hostile.call("GET", f"/operations/{uuid.uuid4()}") for _ in range(350)]

@@ -70,6 +70,7 @@ def test_no_window_holds_more_than_the_rate_and_a_burst(pauses: list[float], eig
             assert number <= burst + (until - since) * rate + 1e-6
 
 
+@pytest.mark.full
 @given(st.lists(st.floats(0.5, 10), min_size=1, max_size=40))
 def test_a_principal_below_its_rate_is_never_refused(pauses: list[float]) -> None:
     clock = Clock()

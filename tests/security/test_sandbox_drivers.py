@@ -76,6 +76,7 @@ def test_no_agent_says_that_its_node_has_none(database_url: str) -> None:
     assert fleet.one("select driver from pools where shape = 'gpu_slice'") is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("driver", ["sandbox", "noop"])
 def test_an_agent_does_not_start_with_it(tmp_path: Path, driver: str) -> None:
     environment = {

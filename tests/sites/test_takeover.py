@@ -30,6 +30,7 @@ def recovered_password(stage: Stage, site: Site, machine: Machine, generation: i
     return unseal(str(sealed), purpose, uuid.UUID(site.id), site.recovery)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "point", [point if point in QUICK else pytest.param(point, marks=pytest.mark.full) for point in ROTATING]
 )

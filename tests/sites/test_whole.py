@@ -100,6 +100,7 @@ def test_no_answer_log_or_row_has_the_password(stage: Stage, served: Site) -> No
             assert not any(secret in text for secret in secrets)
 
 
+@pytest.mark.full
 def test_metrics_and_log_of_an_agent_follow_its_tasks(stage: Stage, served: Site) -> None:
     agent, looks = served.agents[0], "berth_site_agent_tasks_total"
     fence = served.read()["lease"]["fence"]

@@ -140,6 +140,8 @@ def keep_deprecated(folder: Path, release: Path) -> None:
             shutil.copy(path, folder / path.parent.name / path.name)
 
 
+# Long, as all that runs the recorded release. tests/schema upgrades without load in `make test`.
+@pytest.mark.full
 def test_no_request_fails_while_the_database_is_upgraded(
     release_url: str, release: Mapping[str, str], tmp_path: Path
 ) -> None:

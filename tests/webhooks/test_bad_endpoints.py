@@ -33,6 +33,7 @@ def test_what_endpoints_do_that_is_no_answer(desk: Desk, receiver: Receiver) -> 
         assert len(receiver.received) == place + 1, "redirects are not followed"
 
 
+@pytest.mark.full
 def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> None:
     tenant = desk.tenant()
     with receiving(4) as bad:

@@ -195,6 +195,7 @@ def test_its_code_loads_neither_other_servers_libraries_nor_the_workers_settings
     assert not {"temporalio", "nats", "worker.app", "worker.settings", "worker.metrics"} & set(loaded.split())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("variable", "said"),
     [

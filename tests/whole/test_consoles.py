@@ -35,6 +35,8 @@ def test_a_tenant_types_into_the_console_of_its_guest(whole: Whole, tenant: Tena
         assert ending(socket)[1] in ("released", "guest_ended")
 
 
+# Long. tests/consoles reads logs without a whole stack.
+@pytest.mark.full
 def test_the_log_of_a_console_is_read_from_its_node(whole: Whole, tenant: Tenant) -> None:
     active = tenant.wait(tenant.create(), "active")
     answer = tenant.client._http.get(f"/api/v1/allocations/{active.allocation_id}/console")

@@ -88,6 +88,7 @@ def test_a_guest_with_policy_never_stays_down_until_its_tenant_starts_it(whole: 
     assert whole.violations() == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["", "sometimes", "ALWAYS"])
 def test_an_unknown_restart_policy_is_refused(tenant: Tenant, policy: str) -> None:
     with pytest.raises(Invalid) as refused:

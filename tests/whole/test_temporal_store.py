@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.allocations.driving import rows_of
 from tests.support.whole_stack import Tenant, Whole
 from worker.payloads import load_payload_keys
@@ -27,6 +29,8 @@ def forms_of(value: object) -> Iterator[bytes]:
         yield value.bytes
 
 
+# Long. tests/worker/test_payloads.py reads what Temporal stores in `make test`.
+@pytest.mark.full
 def test_temporal_stores_no_id_name_label_or_key_of_a_run(whole: Whole, tenant: Tenant) -> None:
     name, label, value, user_data = (f"x{secrets.token_hex(8)}" for _ in range(4))
     made = tenant.client.create_allocation(

@@ -338,6 +338,7 @@ def test_keys_rotate_while_a_workflow_runs(temporal_server: LocalTemporal) -> No
     play(temporal_server, scenario)
 
 
+@pytest.mark.full
 def test_an_unknown_key_fails_the_step_without_a_hot_loop_and_the_key_heals_it(temporal_server: LocalTemporal) -> None:
     async def scenario(scene: Scene) -> None:
         before, began = unreadable("unknown_key"), time.monotonic()

@@ -137,6 +137,7 @@ def test_a_terminated_workflow_is_replaced_and_a_running_one_is_left_alone(proce
     assert violations(url) == []
 
 
+@pytest.mark.full
 def test_every_wait_is_checked_in_pages_when_the_store_is_new_and_none_when_it_is_the_same(own: Own) -> None:
     """A round that Temporal interrupts goes on where it stopped."""
     url = own.processes.url
@@ -179,6 +180,7 @@ async def _unstarted(client: Client, ids: list[uuid.UUID]) -> int:
     return sum(status is not WorkflowStatus.RUNNING for status in found)
 
 
+@pytest.mark.full
 def test_a_frozen_temporal_ends_each_call_soon(own: Own) -> None:
     async def call() -> None:
         client = await Client.connect(own.temporal.address)

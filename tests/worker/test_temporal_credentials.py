@@ -122,6 +122,7 @@ def test_the_worker_goes_on_with_the_earlier_files_until_the_new_ones_can_be_use
     assert kept.decode().splitlines()[1] not in processes.log("worker")
 
 
+@pytest.mark.full
 def test_a_missing_file_is_reported_and_its_return_is_no_change_of_the_connection(
     processes: Processes, front: TlsFront, secrets: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_allocations_survive_a_nats_restart(processes: Processes) -> None:
     assert violations(url) == []
 
 
+@pytest.mark.full
 def test_allocations_survive_a_temporal_restart(
     database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_allocations_survive_a_temporal_restart(
         temporal.stop()
 
 
+@pytest.mark.full
 def test_overdue_allocations_are_ended_by_a_sweeper_without_events(processes: Processes) -> None:
     """No relay, so no event ever arrives; the deadlines hold nevertheless."""
     url = processes.url

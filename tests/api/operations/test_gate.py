@@ -33,6 +33,7 @@ def repeated(first: httpx.Response, again: httpx.Response) -> None:
     assert again.headers["idempotent-replayed"] == "true"
 
 
+@pytest.mark.full
 def test_duplicates_are_answered_while_the_database_is_away(server_directory: Path, tmp_path: Path) -> None:
     """Every kind of write, on the short way of creates and on the long one, and a key used for something else."""
     server = LocalPostgres(server_directory / "behind-the-gate", free_port(), new_password(), {"fsync": "off"})

@@ -43,6 +43,7 @@ def narrow(
             http.portal.call(services.context.database.close)
 
 
+@pytest.mark.full
 def test_a_release_gets_through_a_flood_of_confirms(narrow: PublicApi) -> None:
     """Forged ones, and ones of locked reservations, while no other connection is free either."""
     tenant, other = new_tenant(narrow.admin), new_tenant(narrow.admin)

@@ -103,6 +103,7 @@ def test_a_tenant_neither_rotates_nor_revokes_a_key_outside_it(admin: Caller, te
     assert Caller(admin.http, operators["key"]).get("/me")["role"] == "viewer"
 
 
+@pytest.mark.full
 def test_a_rotated_key_is_valid_during_the_overlap_and_refused_afterwards(tenant: Caller) -> None:
     made = new_key(tenant, "member", owner="ci")
     old = caller_of(tenant, made)

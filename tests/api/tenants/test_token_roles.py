@@ -46,6 +46,8 @@ def role_of(api: TokenApi, named: Any) -> Any:
     return api.with_token(api.tenant_token(berth_role=named)).get("/me")["role"]
 
 
+# Every role of a key: tests/security/test_roles.py.
+@pytest.mark.quick("tenant-viewer", "operator-support")
 @pytest.mark.parametrize(("kind", "role"), COLUMNS)
 def test_every_route_with_a_token_of_this_role_is_as_the_matrix_says(api: TokenApi, kind: str, role: str) -> None:
     if kind == "tenant":

@@ -75,6 +75,9 @@ def config_drive_of(disk: Path) -> dict[str, str]:
     return files
 
 
+needs_sfdisk = pytest.mark.skipif(shutil.which("sfdisk") is None, reason="sfdisk is not installed")
+
+
 @pytest.mark.skipif(not shutil.which("xorriso"), reason="xorriso is not installed")
 def test_another_reader_finds_the_files_of_the_volume(tmp_path: Path) -> None:
     volume, out = tmp_path / "volume", tmp_path / "out"
@@ -85,6 +88,7 @@ def test_another_reader_finds_the_files_of_the_volume(tmp_path: Path) -> None:
     assert {path.name.lower(): path.read_bytes() for path in out.iterdir()} == files
 
 
+@needs_sfdisk
 def test_an_image_is_written_grown_and_given_its_config_drive(machine: Machine) -> None:
     disk = machine.add_disk("vda", "root")
     filled(disk)
@@ -136,6 +140,7 @@ def test_a_compressed_image_is_decompressed_while_it_is_written(machine: Machine
     assert disk.read_bytes()[MIB : 5 * MIB] == image[MIB : 5 * MIB]
 
 
+@needs_sfdisk
 def test_an_image_with_an_mbr_keeps_it(machine: Machine) -> None:
     disk = machine.add_disk("vda", "root")
     report = deployed(machine, mbr_image(), grow_root=False)
@@ -324,6 +329,7 @@ def test_a_deploy_that_was_stopped_left_nothing_that_boots_and_runs_again(machin
     assert bootable(disk)
 
 
+@needs_sfdisk
 def test_a_gpt_is_whole_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever write is the last one before a power failure, one of the two copies is valid."""
     path = tmp_path / "disk"

@@ -240,6 +240,7 @@ def test_a_gpu_that_fell_off_the_bus_is_reset(tmp_path: Path, nvml: FakeNvml) ->
     assert outcomes(machine.reset(0)) == ["reset"]
 
 
+@pytest.mark.full
 def test_a_reset_that_hangs_ends_with_the_task(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 2)
     reset = machine.root / machine.directory(2) / "reset"
@@ -282,6 +283,7 @@ def _words(directory: Path) -> set[str]:
     return words
 
 
+@pytest.mark.full
 def test_a_killed_agent_leaves_no_process_and_a_repetition_resets(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 2)
     reset = machine.root / machine.directory(2) / "reset"

@@ -196,6 +196,7 @@ def test_plugins_that_do_not_answer_are_unknown(tree: RecordedTree, tmp_path: Pa
         assert (results[name].failure or "").startswith(failure), name
 
 
+@pytest.mark.full
 def test_a_plugin_that_hangs_ends_with_its_children(tree: RecordedTree, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     text = f"""import os, subprocess, sys

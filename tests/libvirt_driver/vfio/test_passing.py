@@ -94,6 +94,7 @@ def test_a_host_that_is_not_ready_is_left_as_it_was(kernel: Kernel, gpus: Passed
     assert gpus.of_slots([3, 1]) == [GPUS[1], GPUS[3]]
 
 
+@pytest.mark.full
 def test_a_binding_that_the_kernel_refuses_is_undone_without_a_reset(kernel: Kernel, gpus: PassedGpus) -> None:
     kernel.refused.add(SOUND)
     with pytest.raises(VfioNotReady) as caught:
@@ -162,6 +163,7 @@ def test_a_gpu_of_a_guest_that_is_stopped_goes_to_no_other(kernel: Kernel, gpus:
     assert state(gpus) == "passed", "what is reset is free, although the other's file is there"
 
 
+@pytest.mark.full
 def test_what_another_guest_was_about_to_get_goes_to_none(kernel: Kernel, gpus: PassedGpus) -> None:
     kernel.refused.add(SOUND)
     with pytest.raises(VfioNotReady):

@@ -79,6 +79,7 @@ def test_beside_an_allocation_the_bounds_are_smaller(play: Play) -> None:
     play(scenario, **SMALL)
 
 
+@pytest.mark.full
 def test_a_killed_agent_leaves_no_file_and_no_process_and_reports_it(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         task = await plane.hand_out(plane.body(TaskType.BURN_IN, ORDER))

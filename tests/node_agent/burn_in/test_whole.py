@@ -119,6 +119,7 @@ def test_a_seeded_fault_is_found_and_the_other_parts_are_tested(
     assert evidence in part(report, name).evidence
 
 
+@pytest.mark.full
 def test_a_part_that_hangs_ends_with_the_task(tmp_path: Path) -> None:
     (tmp_path / "fault").write_text("disk hangs")
     began = time.monotonic()

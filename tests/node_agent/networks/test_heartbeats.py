@@ -31,6 +31,7 @@ def spanned(vni: int) -> list[SpannedNetwork]:
     return [SpannedNetwork(network_id=uuid.uuid4(), vni=vni, guests=[])]
 
 
+@pytest.mark.full
 def test_networks_are_connected_when_an_answer_changes_them_and_not_when_none_does(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         def notes() -> list[str]:

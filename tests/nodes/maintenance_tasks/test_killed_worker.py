@@ -45,6 +45,8 @@ def killed(url: str, point: str) -> None:
     assert REACHED.format(point) in done.stderr
 
 
+# Long. tests/nodes/maintenance_tasks/test_races.py has every order without a kill.
+@pytest.mark.full
 @pytest.mark.quick("after_commit")
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
 def test_a_worker_killed_at_its_commits_signs_and_concludes_once(database_url: str, moment: str) -> None:

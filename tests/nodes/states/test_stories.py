@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -122,6 +123,8 @@ class Nodes(RuleBasedStateMachine):
             assert {one["owner"] for one in drain["remaining"]} == {f"allocations/{one}" for one in self.rented}
 
 
+# Long. tests/nodes/states has each transition in `make test`.
+@pytest.mark.full
 def test_any_story_of_a_node_is_that_of_its_model(api: PublicApi) -> None:
     Nodes.api, Nodes.tenant = api, new_tenant(api.admin)
     run_state_machine_as_test(

@@ -57,6 +57,7 @@ def _forget_what_was_counted(connection: psycopg.Connection[Any]) -> None:
     connection.execute("select pg_stat_force_next_flush()")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("analysed", [False, True])
 @pytest.mark.parametrize("read", READS)
 def test_no_table_is_read_whole_and_history_is_not_read_at_all(database_url: str, read: str, analysed: bool) -> None:

@@ -142,6 +142,7 @@ def kept() -> Counter[str]:
     return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in KEPT)
 
 
+@pytest.mark.full
 @pytest.mark.quick("half a body")
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_a_certificate_beyond_its_rate_or_requests_in_flight_is_disconnected(dat
             assert heartbeat(other) == b"200"
 
 
+@pytest.mark.full
 def test_half_a_handshake_with_the_node_listener_is_bounded(database_url: str, tmp_path: Path) -> None:
     settings = {"BERTH_NODE_CONNECTIONS_PER_SOURCE_MAX": "5"}
     with node_listener(database_url, tmp_path, 1, settings) as listener, ExitStack() as held:
