@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from node_agent.wire.maintenance import PLUGIN_NAME
-from orchestrator.http.fields import Request, Sentence
+from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.moments import Moment
 from orchestrator.http.types.numbers import Count
@@ -29,7 +29,7 @@ class TaskOrder(Request):
     plugin: Annotated[str, Field(pattern=PLUGIN_NAME)] | None = Field(
         None, description="of the kind `plugin`: the file in the folder of maintenance plugins of each node's agent"
     )
-    timeout_seconds: Annotated[int, Field(ge=1, le=SECONDS_MAX)] | None = Field(
+    timeout_seconds: Annotated[int, Field(ge=1, le=SECONDS_MAX), WHOLE] | None = Field(
         None, description="how long a node has; default: health_probe 600, burn_in 3600, gpu_reset 300, plugin 1800"
     )
 

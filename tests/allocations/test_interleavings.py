@@ -18,6 +18,8 @@ steps = st.tuples(st.sampled_from(COMMANDS), st.integers(0, 3), st.sampled_from(
 stories = st.lists(st.lists(steps, min_size=1, max_size=5), min_size=1, max_size=14)
 
 
+# Long. tests/model/test_replay.py has histories in `make test`.
+@pytest.mark.full
 @pytest.mark.parametrize("examples", [8, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_every_interleaving_keeps_the_promises(database_url: str, examples: int) -> None:
     seeded = seed(database_url, slice_nodes=0, gpus_limit=GPUS_LIMIT)

@@ -57,13 +57,22 @@ CROSS_FIELD_RULES = (
     "only one of ek_sha256, ek_certificate and forget_tpm may be given",
     "is not a readable certificate in PEM",
     "break_glass is for operators' keys; leave out tenant_id",
+    "expires_at is past; name a later time",
     "deadline must lie within the next 366 days",
     "at_deadline needs a deadline",
     "send address or half_slots",  # `{"half_slots": null}` fits the schema and changes nothing
     "address must be an IPv4 or IPv6 address with its prefix length, and gateway a neighbour within it",
     "send name, labels or ends_at",  # `{"name": null}` fits the schema and changes nothing
 )
-EXAMPLES = 1
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How many random requests are made for each operation, and whether each boundary of its schema is tried as well."""
+
+    examples: int
+    boundaries: bool
+
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -127,22 +136,28 @@ def former_name_of_the_node_id(request: pytest.FixtureRequest) -> None:
     request.node._nodeid = request.node.nodeid
 
 
-@pytest.fixture(scope="module", params=[EXAMPLES, pytest.param(20 * EXAMPLES, marks=pytest.mark.full)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(Extent(4, boundaries=False), id="some"),
+        pytest.param(Extent(1, boundaries=True), id="boundaries", marks=pytest.mark.full),
+        pytest.param(Extent(20, boundaries=True), id="many", marks=pytest.mark.full),
+    ],
+)
 def document(request: pytest.FixtureRequest) -> BaseSchema:
-    """The document, ready to generate from: every boundary, and so many random requests for each operation; repeatable.
-    Nothing is connected for it.
+    """The document, ready to generate from; repeatable. Nothing is connected for it.
 
     A fixture, because drawing up the cases takes seconds, which only the process that runs them should spend.
     """
     config = SchemathesisConfig.from_dict(
         {
             "generation": {
-                "max-examples": request.param,
+                "max-examples": request.param.examples,
                 "deterministic": True,
                 "no-shrink": True,
                 "with-security-parameters": False,
             },
-            "phases": {"examples": {"enabled": False}},
+            "phases": {"examples": {"enabled": False}, "coverage": {"enabled": request.param.boundaries}},
             "suppress-health-check": ["too_slow"],  # a busy machine says nothing about the document
         }
     )
@@ -191,8 +206,6 @@ def call(case: Case, contract: Contract, key: str, *, positive: bool) -> list[st
     return []
 
 
-# Two minutes of a processor. tests/api/test_openapi_valid.py and the tests of each noun call these routes in `make test`.
-@pytest.mark.full
 @api_of_operators.parametrize()
 def test_an_operator_meets_what_is_documented(case: Case, contract: Contract) -> None:
     assert check(case, contract, contract.admin_key) == []

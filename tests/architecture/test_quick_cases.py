@@ -48,6 +48,7 @@ def test_the_cases_that_are_named_run(tmp_path: Path) -> None:
     assert "3 passed, 2 deselected" in outcome(tmp_path, CASES)
 
 
+@pytest.mark.full
 def test_a_name_of_no_case_is_an_error(tmp_path: Path) -> None:
     assert "`quick` names what is no case: test_cases.py::test_cases[e]" in outcome(
         tmp_path, CASES.replace('"b", "c")', '"e")', 1)

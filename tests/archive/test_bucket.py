@@ -52,6 +52,7 @@ def settings_of(s3: S3Server) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 def test_allocations_are_archived_read_and_continued(database_url: str, s3: S3Server) -> None:
     seeded, ended = seeded_with(database_url, 3)
     archive = bucket_of(s3)

@@ -11,6 +11,7 @@ from tests.archive.ended import age, left_of, seeded_with
 from tests.berth.commands import assert_one_sentence, berth
 
 
+@pytest.mark.full
 def test_an_operator_archives_checks_and_reads(database_url: str, tmp_path: Path) -> None:
     _, (young, old) = seeded_with(database_url, 2)
     old = age(database_url, old, 401)

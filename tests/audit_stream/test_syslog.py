@@ -91,6 +91,7 @@ def local_datagrams(path: Path) -> AbstractContextManager[Receiver]:
     return local_receiver(path, socket.SOCK_DGRAM)
 
 
+@pytest.mark.full
 @pytest.mark.quick("local_datagrams")
 @pytest.mark.parametrize("receiving", [tcp, local_stream, local_datagrams])
 def test_messages_without_tls_on_this_machine(

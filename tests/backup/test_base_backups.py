@@ -120,6 +120,7 @@ def test_a_run_waits_for_none_that_holds_the_lock(stage: Stage) -> None:
     assert stage.back_up().removed is not None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "point",
     [

@@ -202,6 +202,7 @@ def test_a_server_that_restarts_and_one_that_lost_wal(data_directory: Path) -> N
             assert (result.ok, result.rows["markers"]) == (True, stage.marks())
 
 
+@pytest.mark.full
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100), st.integers(1, 5)), min_size=1, max_size=40))
 def test_the_lag_is_the_age_of_the_oldest_unconfirmed_wal(steps: list[tuple[int, int, int]]) -> None:
     lag, now, flushed, confirmed = Lag(0.0), 0.0, 0, 0

@@ -119,6 +119,7 @@ def test_missing_wal_is_found(stage: Stage) -> None:
     assert result.rows["markers"] < 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["middle", pytest.param("last", marks=pytest.mark.full)])
 def test_damaged_wal_is_found_although_the_recovery_ends_without_an_error(stage: Stage, place: str) -> None:
     """PostgreSQL takes a record that it cannot read for the end of the WAL."""
@@ -189,6 +190,7 @@ def test_another_database_is_no_proof(stage: Stage) -> None:
     assert_nothing_left(stage)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "point", [CrashPoint.AFTER_RESTORE, pytest.param(CrashPoint.BEFORE_RESULT, marks=pytest.mark.full)]
 )

@@ -189,6 +189,7 @@ def busy_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@pytest.mark.full
 def test_a_busy_port_is_reported_before_anything_starts(tmp_path: Path, busy_port: int) -> None:
     state = tmp_path / "var"
     assert_one_sentence(berth("up", "--state-dir", str(state), "--port", str(busy_port)), 1, str(busy_port), "busy")
@@ -219,6 +220,7 @@ def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     assert "cannot connect" in assert_one_sentence(done, 3)
 
 
+@pytest.mark.full
 def test_a_missing_server_program_names_the_package(tmp_path: Path, database_url: str) -> None:
     """As when only `berth[cli]` is installed: a Python with our packages, but without the servers' programs beside it."""
     venv.create(tmp_path / "bare", symlinks=True)

@@ -195,6 +195,7 @@ def test_allocations_live_and_end_with_every_process_restricted(containers: Cont
         assert "Permission denied" not in log, name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_process_has_no_root_and_no_capabilities(containers: Containers, name: str) -> None:
     status = status_of(containers.running[name].pid)

@@ -372,6 +372,8 @@ class Stories(RuleBasedStateMachine):
         )
 
 
+# Long. tests/deploy_system/test_admission.py has the permissions one by one.
+@pytest.mark.full
 @pytest.mark.parametrize("examples", [8, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_whatever_the_order_the_newest_permission_alone_counts(place: Place, examples: int) -> None:
     class Here(Stories):

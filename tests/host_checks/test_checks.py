@@ -91,6 +91,7 @@ def test_a_file_system_without_direct_io_fails_with_a_remedy(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.full
 def test_the_state_directory_is_checked_only_if_it_is_named(tmp_path: Path) -> None:
     def names(environment: dict[str, str]) -> list[str]:
         return [finding.name for finding in check_host(environment)]

@@ -132,6 +132,7 @@ def live_through(api: PublicApi, doors: list[Any], seed: int) -> tuple[dict[byte
     return model.values, replayed
 
 
+@pytest.mark.full
 def test_clients_that_depend_on_what_they_read_are_serialised(api: PublicApi, doors: list[Any]) -> None:
     expected, replayed = live_through(api, doors, 1)
     assert replayed == expected

@@ -143,6 +143,7 @@ def test_a_strange_upgrade_is_refused_and_its_connection_closed(
     assert answer.split(b" ")[1] == status, answer
 
 
+@pytest.mark.full
 def test_who_goes_in_the_middle_of_what_was_missed_is_no_error(listener: Listener) -> None:
     after = version(listener.admin)["version"]
     leave(listener.database, None, 5_000)

@@ -143,6 +143,8 @@ def test_without_a_bug_nothing_is_found(database_url: str) -> None:
     assert "\n".join(play(database_url)) == ""
 
 
+# Long. tests/campaign/test_planted_bugs.py replays a scene of each bug.
+@pytest.mark.full
 @pytest.mark.parametrize(
     "bug",
     [BUGS[0], *(pytest.param(bug, marks=pytest.mark.full) for bug in BUGS[1:])],
@@ -203,6 +205,7 @@ def refusing_for_nothing(patch: pytest.MonkeyPatch) -> Iterator[str]:
     yield "answered resource_busy"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "bug",
     [

@@ -15,6 +15,8 @@ from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
 
 
+# Long. tests/node_agent/test_crashes.py hands a task out again.
+@pytest.mark.full
 def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> None:
     """The server hands it out on every poll, although the agent names it as known."""
 

@@ -45,6 +45,7 @@ def test_an_interrupted_provision_is_undone_and_reported(play: Play, crash: bool
     play(scenario)
 
 
+@pytest.mark.full
 def test_an_interrupted_release_runs_again_from_its_start(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()

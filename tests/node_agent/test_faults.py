@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+import pytest
+
 from node_agent.protocol import FailureCode, ResultReport, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.conftest import Play
@@ -39,6 +41,7 @@ def test_each_way_to_fail_a_provision(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 def test_images_that_are_not_what_they_should_be(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         async def provision(url: str, sha256: str) -> ResultReport:
@@ -68,6 +71,7 @@ def test_images_that_are_not_what_they_should_be(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 def test_each_way_a_release_can_be_troubled(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
@@ -101,6 +105,7 @@ def test_each_way_a_release_can_be_troubled(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_guest_that_hangs_is_killed(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()

@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 import asyncssh
+import pytest
 
 from node_agent.drivers.sandbox.processes import start_ticks
 from node_agent.drivers.sandbox.records import AllocationDirectory
@@ -75,6 +76,7 @@ def test_a_shell_on_a_terminal_and_exit_codes_and_streams(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_guest_whose_directory_is_taken_away_ends_by_itself(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()

@@ -46,6 +46,7 @@ def test_a_certificate_is_renewed_at_half_its_life_and_used_at_once(play: Play) 
     play(scenario, started=False)
 
 
+@pytest.mark.full
 def test_a_renewal_without_an_answer_is_repeated_with_the_same_key_even_after_a_kill(play: Play) -> None:
     """Another key would be a second claim to the identity: the control plane suspends the node for it."""
 

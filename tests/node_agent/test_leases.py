@@ -126,6 +126,7 @@ class Leasing(RuleBasedStateMachine):
 TestLeasing = Leasing.TestCase
 
 
+@pytest.mark.full
 def test_a_conflict_with_a_dead_lease_heals_by_the_retry(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         dead = Lease(allocation_id=uuid.uuid4(), fence=3)

@@ -6,6 +6,8 @@ import datetime as dt
 import signal
 import uuid
 
+import pytest
+
 from node_agent.journal_file import read_journal
 from node_agent.journal_records import Reported
 from node_agent.protocol import FailureCode, TaskType
@@ -35,6 +37,7 @@ def reported(agent: AgentProcess) -> list[uuid.UUID]:
     return [record.task_id for record in records if isinstance(record, Reported)]
 
 
+@pytest.mark.full
 def test_a_newer_holder_of_a_slot_ends_an_older_provision_of_it(play: Play) -> None:
     """Its allocation was taken off the node on an operator's word while the agent stood still."""
 

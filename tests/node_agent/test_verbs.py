@@ -145,6 +145,7 @@ def test_a_stopped_guest_stays_stopped_when_the_agent_starts_again(play: Play) -
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_verb_is_refused_for_an_old_fence_and_for_an_allocation_that_is_not_there(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         guest = Guest(plane, tenant)

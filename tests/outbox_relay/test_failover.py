@@ -153,6 +153,7 @@ def test_a_relay_that_was_started_since_waits_for_an_operator(
     assert stream_end(nats_url) == 5
 
 
+@pytest.mark.full
 def test_each_condition_of_a_timeline_that_is_continued(cluster: Cluster) -> None:
     cluster.a.wait_for_commits_of(cluster.b, cluster.c)
     leave(cluster.a, 5)

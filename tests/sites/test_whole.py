@@ -86,6 +86,7 @@ def test_an_agent_that_enrolled_later_opens_nothing_until_it_is_resealed(stage: 
         assert stage.done(machine.node_id, "look")["task"]["outcome"] == "completed"
 
 
+@pytest.mark.full
 def test_no_answer_log_or_row_has_the_password(stage: Stage, served: Site) -> None:
     with stage.machine() as machine:
         served.put_bmc(machine)

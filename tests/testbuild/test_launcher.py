@@ -22,6 +22,7 @@ def launch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [

@@ -73,6 +73,7 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
             assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204
 
 
+@pytest.mark.full
 def test_an_answer_in_time_counts_however_long_its_body_takes(
     desk: Desk, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,6 +319,7 @@ def test_a_test_message_comes_at_once_and_once(desk: Desk, receiver: Receiver) -
     assert receiver.received[1].body == receiver.received[2].body
 
 
+@pytest.mark.full
 def test_a_full_backlog_waits_in_the_log(desk: Desk, receiver: Receiver) -> None:
     tenant = desk.tenant()
     webhook = desk.webhook(tenant, receiver, types=["node.online"])

@@ -52,6 +52,7 @@ def deliver(desk: Desk, tenant: Caller, receiver: Receiver, *senders: WebhookKey
         assert set(errors) == {None}
 
 
+@pytest.mark.full
 def test_the_webhook_key_is_rotated_while_deliveries_go_on(desk: Desk, receiver: Receiver) -> None:
     """At each step of the rotation some processes run with the keys of the step before, others with the new ones."""
     tenant = desk.tenant()

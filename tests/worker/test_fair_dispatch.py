@@ -70,6 +70,7 @@ async def _all_delivered(stage: Stage) -> bool:
     return found.num_pending == 0 and found.num_ack_pending == EVENTS + 1
 
 
+@pytest.mark.full
 def test_what_waits_for_its_turn_is_not_delivered_again(play: Play) -> None:
     """Only the events being handled are: they may be stuck."""
 

@@ -73,6 +73,7 @@ def own(database_url: str, own_nats: LocalNats, data_directory: Path, tmp_path: 
     temporal.stop()
 
 
+@pytest.mark.full
 def test_allocations_recover_from_a_wiped_temporal_before_any_deadline(own: Own) -> None:
     """Deadlines and the age at which waits are checked are minutes away: the new store is noticed.
 

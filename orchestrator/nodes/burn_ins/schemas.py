@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from node_agent.wire.burn_in import SLOTS_MAX, BurnInReport
 from orchestrator.http.documents import Waits
-from orchestrator.http.fields import Request
+from orchestrator.http.fields import WHOLE, Request
 from orchestrator.http.types.numbers import Count
 from orchestrator.nodes.burn_ins.rules import BurnInOutcome
 
@@ -18,7 +18,7 @@ from orchestrator.nodes.burn_ins.rules import BurnInOutcome
 class RequestBurnIn(Request):
     """What is tested: one slot, or without `slot` every slot of the node that is in quarantine without an allocation."""
 
-    slot: Annotated[int, Field(ge=0, le=SLOTS_MAX - 1)] | None = None
+    slot: Annotated[int, Field(ge=0, le=SLOTS_MAX - 1), WHOLE] | None = None
 
 
 class BurnIn(BaseModel):

@@ -24,6 +24,7 @@ def found() -> Any:
     return staged("tests.libvirt_driver.network.past_the_bridge")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_forged_packets_past_the_bridge_arrive_without_protection_alone(found: Any, case: str) -> None:
     assert found[case] == ARRIVES.get(case, [])

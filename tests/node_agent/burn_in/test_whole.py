@@ -169,6 +169,7 @@ def test_every_part_runs_at_the_lowest_priority(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.full
 def test_a_gpu_that_dcgm_does_not_know_is_no_pass(tmp_path: Path) -> None:
     found = dcgmi(tmp_path / "bin", results("Pass"))
     report = run(tmp_path, gpus=[*ADDRESSES, "0000:ff:00.0"], path=found)
@@ -176,6 +177,7 @@ def test_a_gpu_that_dcgm_does_not_know_is_no_pass(tmp_path: Path) -> None:
     assert part(report, "dcgm").evidence == "DCGM does not know 1 of the GPUs: 0000:ff:00.0"
 
 
+@pytest.mark.full
 def test_dcgm_can_be_switched_off(tmp_path: Path) -> None:
     report = run(tmp_path, path=dcgmi(tmp_path / "bin", results("Fail")), dcgm_level=0)
     assert "dcgm" not in verdicts(report)
@@ -207,6 +209,7 @@ def test_what_dcgm_answers(output: str, verdict: str | None, evidence: str | Non
     assert [one.reason for one in gaps.all()] == ([gap] if gap else [])
 
 
+@pytest.mark.full
 def test_plugins_know_what_is_under_test_and_end_with_the_burn_in(tmp_path: Path) -> None:
     plugins = tmp_path / "plugins"
     said = 'import json, os\nprint(json.dumps({"verdict": "fault", "evidence": " ".join(f"{k}={os.environ[k]}" for k in'

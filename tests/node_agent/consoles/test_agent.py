@@ -106,6 +106,7 @@ def test_the_noop_driver_has_no_console(play: Play) -> None:
     play(scenario, BERTH_AGENT_DRIVER="noop")
 
 
+@pytest.mark.full
 def test_a_release_ends_the_session_and_does_not_wait_for_it(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)
@@ -194,6 +195,7 @@ def test_a_flood_beside_a_process_that_reads_nothing_is_dropped_and_counted(play
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_killed_agent_ends_the_session_and_its_successor_reports_it(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = await provisioned(plane, tenant)

@@ -126,6 +126,7 @@ def test_an_agent_without_a_folder_names_no_feature(play: Play, folder: Path) ->
     play(scenario)
 
 
+@pytest.mark.full
 def test_a_killed_agent_ends_the_plugin_and_reports_it_interrupted(play: Play, folder: Path) -> None:
     install(folder, WAIT)
 
@@ -166,6 +167,7 @@ def test_a_declared_reboot_has_completed_if_the_boot_id_changed(play: Play, fold
     play(scenario, BERTH_AGENT_MAINTENANCE_PLUGINS_DIR=str(folder))
 
 
+@pytest.mark.full
 def test_a_reboot_that_was_not_declared_is_an_interruption(play: Play, folder: Path) -> None:
     install(folder, WAIT)
 

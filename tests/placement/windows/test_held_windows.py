@@ -103,6 +103,7 @@ async def judge_earliest(desk: Desk, window: Window, gpus: int, count: int, foun
     await desk.cancel(uuid.UUID(json.loads(answer.body)["reservation_id"]))
 
 
+@pytest.mark.full
 def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)
 

@@ -158,6 +158,8 @@ def test_what_is_over_ends_in_the_transaction_that_asks_for_it(database_url: str
     assert violations(database_url) == []
 
 
+# Long. tests/reservations/test_races.py has the deadline of a hold.
+@pytest.mark.full
 @pytest.mark.parametrize("rounds", [25, pytest.param(3000, marks=[pytest.mark.full, pytest.mark.timeout(3600)])])
 def test_at_the_deadline_one_of_consume_cancel_expire_and_a_rival_wins(database_url: str, rounds: int) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)

@@ -232,6 +232,7 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
     assert violations(database_url) == []
 
 
+@pytest.mark.full
 def test_two_that_wait_for_parts_of_one_both_start_and_rivals_never_deadlock(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 

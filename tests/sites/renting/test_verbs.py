@@ -82,6 +82,7 @@ async def released(rent: Renting) -> None:
     assert rent.run.is_undone()
 
 
+@pytest.mark.full
 def test_a_rebuilt_machine_that_shows_another_host_key_has_failed_its_verb(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
@@ -204,6 +205,7 @@ def test_what_cannot_be_deployed_anew_changes_nothing(play: Callable[[Scene], No
     play(scene)
 
 
+@pytest.mark.full
 def test_runs_that_switch_push_out_no_run_with_a_report(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
