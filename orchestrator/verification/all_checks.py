@@ -120,6 +120,9 @@ def _connect(database_url: str, held: ExitStack) -> list[Connection]:
         connection.read_only = True
         if connections:
             connection.execute(SQL("set transaction snapshot {}").format(snapshot))
+        else:
+            # Before the snapshot: a partition that is dropped after it is missing although the snapshot has it.
+            connection.execute("lock table log in access share mode")
         # Each query runs once over all rows: compiling it costs more than it saves.
         connection.execute("set local jit = off")
         connection.execute("set local work_mem = '64MB'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -32,23 +33,31 @@ def metric_of(http: httpx.Client, prefix: str) -> float:
 
 @contextmanager
 def public_process(
-    database_url: str, directory: Path, settings: Mapping[str, str] | None = None
+    database_url: str, directory: Path, settings: Mapping[str, str] | None = None, *, launcher: str | None = None
 ) -> Iterator[httpx.Client]:
-    """A public listener over this database, as a separate process, ready; its log is `api.log` in the directory."""
-    with started_public_process(database_url, directory, settings, ready=True) as http:
+    """A public listener over this database, as a separate process, ready; its log is `api.log` in the directory.
+
+    `launcher`: a module that starts it (`ProcessPlan.launcher`).
+    """
+    with started_public_process(database_url, directory, settings, ready=True, launcher=launcher) as http:
         yield http
 
 
 @contextmanager
 def started_public_process(
-    database_url: str, directory: Path, settings: Mapping[str, str] | None = None, *, ready: bool = False
+    database_url: str,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    ready: bool = False,
+    launcher: str | None = None,
 ) -> Iterator[httpx.Client]:
     """As `public_process`, whether or not it is `ready`."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
     plan = orchestrator_plan("public", endpoints, ensure_authority(directory, "berth.local"), metrics_port)
-    process = ChildProcess(plan, directory / "api.log")
+    process = ChildProcess(replace(plan, launcher=launcher), directory / "api.log")
     process.spawn({**AS_IN_PRODUCTION, **(settings or {})})
     try:
         if ready:

@@ -19,9 +19,13 @@ from tests.campaign.clients.reserving import LivingClient
 from tests.campaign.clients.starting import StartingClient
 from tests.campaign.clients.windows import WindowClient
 from tests.campaign.history import History
+from tests.campaign.keyvalue.clients import KeyClient, Namespace
+from tests.campaign.keyvalue.records import OPERATORS
+from tests.campaign.listening.casting import Tenancy, subscribers_of
+from tests.campaign.listening.subscribers import HttpSubscriber
 from tests.campaign.stage import Stage
 
-AnyClient = RentingClient | LivingClient | Operator
+AnyClient = RentingClient | LivingClient | Operator | KeyClient
 RENTERS = 3
 RESERVERS = 2
 HELD_GPUS_MAX = 24
@@ -47,16 +51,21 @@ class CampaignOptions:
     holders: int = 3
     window_clients: int = 6
     starters: int = 2
+    key_clients: int = 5
+    subscribes: bool = True
+    """Whether subscribers of the feed and of the socket run beside the load."""
 
 
 @dataclass(frozen=True)
 class Cast:
-    """All actors. `tenants` are one client of each tenant that reserves."""
+    """All actors. `tenants` are one client of each tenant that reserves; `keepers` are the clients of the key-value store."""
 
     clients: Sequence[AnyClient]
     tenants: Sequence[AsyncClient]
     admin: AsyncClient
     quiet: QuietClient
+    keepers: Sequence[KeyClient] = ()
+    subscribers: Sequence[HttpSubscriber] = ()
 
 
 @asynccontextmanager
@@ -70,11 +79,14 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
 
         admins = await open_all(stage.admin_key)
         renters, reservers, patient = [], [], []
+        tenancies = [Tenancy(None, stage.admin_key, admins)]
         for number in range(RENTERS):
-            ssh_key, key = _tenant(stage, None)
+            tenant_id, ssh_key, key = _tenant(stage, None)
             renters.append(Renter(f"renter {number}", [ssh_key], await open_all(key), admins))
+            tenancies.append(Tenancy(tenant_id, key, renters[-1].clients))
         for number in range(RESERVERS):
-            ssh_key, key = _tenant(stage, HELD_GPUS_MAX if number == 0 else None)
+            tenant_id, ssh_key, key = _tenant(stage, HELD_GPUS_MAX if number == 0 else None)
+            tenancies.append(Tenancy(tenant_id, key, await open_all(key)))
             reservers.append(Renter(f"reserver {number}", [ssh_key], await open_all(key), admins))
             patient.append(Renter(f"patient {number}", [ssh_key], await open_all(key, PATIENT_SECONDS), admins))
         _look_at_fleet(stage, history)
@@ -87,10 +99,24 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         for number in range(options.starters):
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
+        keepers = _keepers(options, tenancies, history)
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
-        yield Cast(clients, [tenant.clients[0] for tenant in patient], admin, quiet)
+        subscribers = subscribers_of(stage, tenancies, history) if options.subscribes else []
+        tenants = [tenant.clients[0] for tenant in patient]
+        yield Cast([*clients, *keepers], tenants, admin, quiet, keepers, subscribers)
+
+
+def _keepers(options: CampaignOptions, tenancies: Sequence[Tenancy], history: History) -> list[KeyClient]:
+    """Most of them change the keys of one tenant; one those of the operators, one those of a second tenant."""
+    operators, first, second, *_ = tenancies
+    owners = [first, second, operators]
+    return [
+        KeyClient(f"keys {n}", Namespace(owner.tenant or OPERATORS, owner.clients), history)
+        for n in range(options.key_clients)
+        for owner in [owners[n] if n < len(owners) else first]
+    ]
 
 
 def _at_windows(options: CampaignOptions, reservers: Sequence[Renter], history: History) -> list[WindowClient]:
@@ -111,11 +137,11 @@ def _look_at_fleet(stage: Stage, history: History) -> None:
         history.nodes.update({node.name: node.id for node in admin.iterate_nodes()})
 
 
-def _tenant(stage: Stage, gpus_limit: int | None) -> tuple[uuid.UUID, str]:
-    """An SSH key's id and an API key of a new tenant."""
+def _tenant(stage: Stage, gpus_limit: int | None) -> tuple[str, uuid.UUID, str]:
+    """The id, an SSH key's id and an API key of a new tenant."""
     with stage.admin() as admin:
         tenant = admin.create_tenant(name=f"renter {uuid.uuid4()}", gpus_limit=gpus_limit)
         key = admin.create_api_key(name="campaign", role="tenant", tenant_id=tenant.id).key
     with Client(stage.endpoints.api_url, key) as client:
         public = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
-        return client.add_ssh_key(name="campaign", public_key=public).id, key
+        return str(tenant.id), client.add_ssh_key(name="campaign", public_key=public).id, key

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel"]
-"""`take`: a create from a reservation; `update`: another end of an allocation."""
+from tests.campaign.keyvalue.records import KeyRead, StatusSight
+from tests.campaign.listening.records import PolicySpan, Session
+
+WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit"]
+"""`take`: a create from a reservation; `update`: another end of an allocation; `commit`: a transaction of keys and values."""
 
 EFFECTS: dict[str, frozenset[str]] = {
     "create": frozenset({"provisioning.requested"}),
@@ -26,6 +29,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "hold": frozenset({"reservation.held"}),
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
+    "commit": frozenset({"transaction"}),
 }
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
@@ -168,6 +172,8 @@ class Delivery:
     data: dict[str, Any]
     at: datetime | None = None
     """When it happened, by the database's clock."""
+    tenant: str | None = None
+    """The tenant's id; None where the event is for operators only."""
 
     @property
     def allocation_id(self) -> UUID | None:
@@ -188,6 +194,13 @@ class Injury:
     error: str | None = None
 
 
+RECORDED = (
+    "attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries", "key_reads",
+    "commit_statuses", "sessions", "policies",
+)  # fmt: skip
+"""The lists of a history that are written to its file."""
+
+
 @dataclass
 class History:
     """Everything that was seen, appended to as it happens."""
@@ -206,6 +219,12 @@ class History:
     questions: list[Question] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     injuries: list[Injury] = field(default_factory=list)
+    key_reads: list[KeyRead] = field(default_factory=list)
+    commit_statuses: list[StatusSight] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    policies: list[PolicySpan] = field(default_factory=list)
+    log_age_seconds_min: float | None = None
+    """The log drops nothing younger; None: it drops nothing."""
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
@@ -243,6 +262,6 @@ class History:
     def write(self, path: Path) -> None:
         """Write the history, one JSON document per line, for the analysis of a violation."""
         with path.open("w") as file:
-            for kind in ("attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries"):
+            for kind in RECORDED:
                 for entry in getattr(self, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

@@ -34,6 +34,11 @@ class Report:
     events_by_type: dict[str, int]
     deliveries: int
     recovery_seconds: list[tuple[str, float | None]]
+    key_reads: int = 0
+    sessions: int = 0
+    """Connections of subscribers over HTTP."""
+    received: int = 0
+    """Events on them."""
     violations: list[Violation] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -54,6 +59,7 @@ class Report:
         shown.append(f"  {'allocations':<14} {sum(self.allocations.values()):>6}   {_counts(self.allocations)}")
         shown.append(f"  {'events':<14} {self.events:>6}   deliveries={self.deliveries}")
         shown.append(f"  {'':<14} {'':>6}   {_counts(self.events_by_type)}")
+        shown.append(f"  {'subscribers':<14} {self.sessions:>6}   received={self.received}")
         shown.append(f"  {'faults':<14} {sum(self.faults.values()):>6}   {_counts(self.faults)}")
         shown += [f"  not done: {sentence}" for sentence in self.faults_undone]
         shown.append(
@@ -104,6 +110,9 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         events=len(history.events()),
         events_by_type=dict(Counter(_named(event) for event in history.events().values())),
         deliveries=len(history.deliveries),
+        key_reads=len(history.key_reads),
+        sessions=len(history.sessions),
+        received=sum(len(session.events) for session in history.sessions),
         recovery_seconds=[
             (f"{i.kind} {i.target}", recovery_seconds(history, i)) for i in history.injuries if i.ended is not None
         ],

@@ -17,18 +17,19 @@ from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
 from tests.campaign.clients.quiet import online
-from tests.campaign.history import History
+from tests.campaign.history import Delivery, History
 from tests.campaign.injuring import Injurer
 from tests.campaign.judging.judging import judge_history
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_nodes import NodeWatch
 from tests.campaign.judging.judging_workflows import judge_workflows
+from tests.campaign.listening.ending import read_to_the_end
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import Targets, plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
-from tests.campaign.stage import Stage
+from tests.campaign.stage import LOG_AGE_SECONDS_MIN, Stage
 from tests.campaign.subscriber import Subscriber
-from tests.model.log import read_log, sequence
+from tests.model.log import Event, read_log, sequence
 from tests.model.replaying import replay
 from tests.model.tables import beginning, differences, read_tables
 from tests.support.waiting import pause, read_until
@@ -51,7 +52,7 @@ class Disturbance(Protocol):
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
     """Play a campaign and judge it. Raises what keeps the stage from starting."""
-    return run_on(options, Stage(options.directory, options.agents, options.plant), _faults_of(options))
+    return run_on(options, Stage(options.directory, options.agents, options.plant, truncates=True), _faults_of(options))
 
 
 def run_on(
@@ -85,8 +86,10 @@ async def _play(
     violations: list[Violation] = []
     async with open_cast(stage, options, history) as cast:
         history.began = time.monotonic()
+        history.log_age_seconds_min = LOG_AGE_SECONDS_MIN if stage.truncates else None
         subscriber = Subscriber(stage.endpoints.nats_url, history)
-        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch)):
+        listening = {one.name: one.run for one in cast.subscribers}
+        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch), **listening):
             await _storm(options, stage, history, cast.clients, disturb(stage, history))
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
@@ -96,13 +99,14 @@ async def _play(
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("event published", behind)] if behind else []
+            violations += await read_to_the_end(cast.keepers, cast.subscribers, history)
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
     judging = time.monotonic()
     watch.look()
     violations += judge_history(history)
     violations += watch.judge(history)
-    violations += await asyncio.to_thread(_judge_servers, stage)
+    violations += await asyncio.to_thread(_judge_servers, stage, history)
     timings["judge"] = time.monotonic() - judging
     report = make_report(history, options.seconds, options.plant)
     report.violations, report.timings = violations, timings
@@ -151,21 +155,33 @@ async def _judge_workflows(stage: Stage, history: History) -> list[Violation]:
     return await read_until(judge, lambda found: not found, WORKER_SECONDS_MAX)
 
 
-def _judge_servers(stage: Stage) -> list[Violation]:
+def _judge_servers(stage: Stage, history: History) -> list[Violation]:
     """`berth verify`, on the database and on the stream."""
     verdicts = run_checks(stage.endpoints.database_url)
     with suppress(StreamUnreachable):
         verdicts.append(check_stream(stage.endpoints.database_url, stage.endpoints.nats_url))
     found = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
-    found += [Violation("replay", sentence) for sentence in _replay(stage.endpoints.database_url)]
+    found += [Violation("replay", sentence) for sentence in _replay(stage.endpoints.database_url, history)]
     if not any(verdict.promise == "P3 on NATS" for verdict in verdicts):
         found.append(Violation("verify P3 on NATS", "the stream could not be asked"))
     return found
 
 
-def _replay(database_url: str) -> list[str]:
-    """The reference model, driven by the whole log, must end where the tables are (tests/model)."""
+def _replay(database_url: str, history: History) -> list[str]:
+    """The reference model, driven by the whole log, must end where the tables are (tests/model). What the log has dropped is
+    taken from the stream.
+    """
     with psycopg.connect(database_url, autocommit=True) as connection:
         sequence(connection)
-        followed = replay(read_log(connection), beginning(connection))
+        kept = read_log(connection)
+        first = kept[0].version if kept else 1
+        dropped = [event for version, event in sorted(history.events().items()) if version < first]
+        followed = replay([*map(_event_of, dropped), *kept], beginning(connection))
         return [*followed.divergences, *differences(followed.state, read_tables(connection))]
+
+
+def _event_of(delivery: Delivery) -> Event:
+    assert delivery.at is not None, "the stream has the time of each event"
+    return Event(
+        delivery.version, delivery.type, delivery.at, delivery.tenant or "", delivery.operation_key or "", delivery.data
+    )

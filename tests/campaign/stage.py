@@ -30,6 +30,7 @@ from berth.local.processes import (
 )
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack
+from tests.log.retention.partitions import cut_log
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
@@ -62,6 +63,16 @@ WORKER = {
     "BERTH_WORKER_POSITION_SECONDS": "1",
     "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
 }
+LOG_PARTITION_VERSIONS = 100
+LOG_AGE_SECONDS_MIN = 5.0
+TRUNCATION = {
+    "BERTH_LOG_TRUNCATION_SECONDS": "1",
+    "BERTH_LOG_AGE_SECONDS_MIN": str(LOG_AGE_SECONDS_MIN),
+    "BERTH_LOG_VERSIONS_MIN": "50",
+}
+"""The workers drop a partition of the log as soon as it is that old and no reader needs it."""
+KEPT = {"BERTH_NOTIFICATIONS_KEPT_VERSIONS_MAX": "300"}
+"""A subscription that is further behind does not delay that."""
 RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
 AGENT = {
     "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
@@ -71,10 +82,14 @@ AGENT = {
 
 
 class Stage(Stack):
-    """The stack, hurt by name. `plant` names a bug of tests/testbuild/planted_bugs.py for every process of ours."""
+    """The stack, hurt by name. `plant` names a bug of tests/testbuild/planted_bugs.py for every process of ours.
 
-    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
+    `truncates`: the log is truncated while the load goes on.
+    """
+
+    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None, *, truncates: bool = False) -> None:
         self.plant = plant
+        self.truncates = truncates
         self.links = Proxies()
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
@@ -84,6 +99,9 @@ class Stage(Stack):
         if self.plant in PLANTED_SQL:
             with psycopg.connect(endpoints.database_url) as connection:
                 connection.execute(PLANTED_SQL[self.plant].encode())
+        if self.truncates:
+            with psycopg.connect(endpoints.database_url) as connection:
+                cut_log(connection, LOG_PARTITION_VERSIONS)
         port = self._ports.of
         second = replace(endpoints, public_port=port("api-2"), console_port=port("consoles-2"))
         self.api_urls = [endpoints.api_url, second.api_url]
@@ -99,8 +117,10 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY,
-        }  # fmt: skip
+            "orchestrator": {**DEADLINES, **NODE_API, **KEPT},
+            "worker": {**WORKER, **(TRUNCATION if self.truncates else {})},
+            "outbox_relay": RELAY,
+        }
         return [self._with(plan, more[plan.module]) for plan in plans]
 
     def _agent(self, *arguments: object) -> ProcessPlan:

@@ -72,6 +72,7 @@ class Subscriber:
             operation_key=document.get("operationkey"),
             data=document.get("data") or {},
             at=datetime.fromisoformat(document["time"]),
+            tenant=document.get("tenantid"),
         )
         self._history.deliveries.append(delivery)
         self.cursor = max(self.cursor, delivery.sequence)

@@ -19,6 +19,9 @@ def keeps_everything(directory: Path, seconds: float, seed: int, **options: floa
     assert sum(report.faults.values()) > seconds / 10, shown
     assert report.allocations.get("released", 0) > 5, shown
     assert any(taken is not None for _, taken in report.recovery_seconds), shown
+    assert report.operations["commit"].get("done", 0) > 5, shown
+    assert report.key_reads > 5, shown
+    assert report.received > report.events, shown
     return report.faults_undone
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.campaign.directed import database, processes, reservations
+from tests.campaign.directed.live_scenes import LIVE_SCENES
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import BUGS, planted
@@ -89,7 +90,7 @@ def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check
 
 def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
     caught: dict[str, set[str]] = defaultdict(set)
-    for bug, _, checks in SCENES:
+    for bug, _, checks in [*SCENES, *LIVE_SCENES]:
         caught[bug] |= set(checks)
     caught |= {bug: {check} for bug, _, check in [*AGENT_SCENES, *WORKER_SCENES]}
     caught["publish_without_sequence"] = {"sequence is version"}

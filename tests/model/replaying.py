@@ -77,8 +77,8 @@ def replay(events: Iterable[Event], start: State, settled: Iterable[int] = ()) -
                     )
         if event.key and event.tenant:
             found.effects.setdefault((event.tenant, event.key), []).append(event)
-            code = str(event.payload.get("code")) if event.type in OUTCOMES else "ok"
-            if event.type in OUTCOMES or event.type in CONCLUDING:
+            code = str(event.payload.get("code")) if event.type in OUTCOMES else CONCLUDING.get(event.type)
+            if code is not None:
                 state = remember(state, event.tenant, event.key, None, code)
         found.states.append(state)
         found.versions.append(event.version)
@@ -216,13 +216,12 @@ STEPS: dict[str, Step] = {
     "provisioning.release_failed": _advance("release_failed"),
     "allocation.updated": _updated,
 }
-CONCLUDING = frozenset(
-    {
-        "reservation.held", "reservation.confirmed", "reservation.cancelled", "provisioning.requested",
-        "provisioning.waiting", "provisioning.releasing.requested", "allocation.updated",
-    }
-)  # fmt: skip
-"""Events that are the whole effect of the operation whose key they carry."""
+CONCLUDING = {
+    "reservation.held": "ok", "reservation.confirmed": "ok", "reservation.cancelled": "ok", "provisioning.requested": "ok",
+    "provisioning.waiting": "ok", "provisioning.releasing.requested": "ok", "allocation.updated": "ok",
+    "transaction": "committed",
+}  # fmt: skip
+"""Events that are the whole effect of the operation whose key they carry, and the code that is stored with the key."""
 OUTCOMES = frozenset({"operation.committed", "operation.refused"})
 """Events that say what became of an operation, and nothing else."""
 

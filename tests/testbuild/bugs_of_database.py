@@ -32,7 +32,7 @@ create trigger planted_fit after update on claims
     for each row when (old.booked and not new.booked) execute function planted_fit();
 """
 
-PLANTED_SQL: dict[str, str] = {
+DATABASE_SQL: dict[str, str] = {
     "no_claim_constraints": _NO_RIGHT + _NO_OCCUPANT + _NO_NODE_LOCK,
     "no_right_constraint": _NO_RIGHT,
     "no_occupant_constraint": _NO_OCCUPANT,

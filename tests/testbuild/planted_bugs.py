@@ -12,8 +12,15 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_relay, bugs_of_worker
-from tests.testbuild.bugs_of_database import PLANTED_SQL
+from tests.testbuild import (
+    bugs_of_agent,
+    bugs_of_control_plane,
+    bugs_of_feed,
+    bugs_of_keyvalue,
+    bugs_of_relay,
+    bugs_of_worker,
+)
+from tests.testbuild.bugs_of_database import DATABASE_SQL
 from tests.testbuild.planting import unplant
 
 PLANTED_BUGS: dict[str, Callable[[], None]] = {
@@ -28,10 +35,23 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "tombstones_forgotten": bugs_of_control_plane.forget_tombstones,
     "windows_always_begun": bugs_of_control_plane.take_every_window_for_begun,
     "signal_is_fact": bugs_of_control_plane.believe_that_ended_is_done,
+    "reads_without_waiting": bugs_of_keyvalue.read_without_waiting,
+    "reads_from_cache": bugs_of_keyvalue.read_from_cache,
+    "version_before_in_response": bugs_of_keyvalue.answer_with_the_version_before,
+    "status_without_log": bugs_of_keyvalue.find_no_transaction,
+    "feed_skips_at_page_boundary": bugs_of_feed.skip_at_page_boundary,
+    "feed_of_every_tenant": bugs_of_feed.send_to_every_tenant,
+    "socket_resumes_too_far": bugs_of_feed.resume_one_too_far,
+    "truncation_unnoticed": bugs_of_feed.pass_over_what_is_gone,
+    "checkpoints_ahead": bugs_of_feed.check_ahead,
+    "feed_repeats_when_attached": bugs_of_feed.repeat_when_attached,
+    "feed_without_operation_keys": bugs_of_feed.lose_operation_keys,
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
 }
+
+PLANTED_SQL: dict[str, str] = {**DATABASE_SQL, **bugs_of_keyvalue.KEYVALUE_SQL, **bugs_of_feed.FEED_SQL}
 
 BUGS = sorted({*PLANTED_BUGS, *PLANTED_SQL})
 """Every name."""

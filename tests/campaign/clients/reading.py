@@ -21,13 +21,14 @@ from berth.client import (
     ReservationNotFound,
     ReservationRetired,
 )
+from berth.client.keyvalue_models import Commit
 from tests.campaign.history import History, HoldSight, Offer, Question, ResourceSight, Sight, WriteKind
 
 READ_SECONDS_MAX = 5.0
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
 ANSWERS: dict[WriteKind, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
-    "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
+    "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation, "commit": Commit,
 }  # fmt: skip
 """What each kind of write is answered."""
 

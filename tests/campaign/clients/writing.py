@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from berth.client import AsyncClient, BerthError, OperationConflict, OperationFenced, Reservation
+from berth.client.keyvalue_models import Commit
 from tests.campaign.clients.reading import Reader, hold_sight_of
 from tests.campaign.clients.writes import Write
 from tests.campaign.history import SETTLED, Attempt, History, Outcome
@@ -93,6 +94,8 @@ class Writer:
                 reservation_id = told.reservation_id
                 # A repetition returns the first attempt's response: as old as that one.
                 self._history.holds.append(hold_sight_of(told, self._first_began[write.key]))
+            if isinstance(told, Commit) and told.status == "not_committed":
+                outcome, code = Outcome.REFUSED, told.status
         noted = Attempt(
             write.key,
             write.kind,

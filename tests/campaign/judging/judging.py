@@ -9,9 +9,14 @@ from tests.campaign.judging.judging_operations import judge_operations
 from tests.campaign.judging.judging_reservations import judge_reservations
 from tests.campaign.judging.judging_rights import judge_rights
 from tests.campaign.judging.judging_windows import judge_windows
+from tests.campaign.keyvalue.judging_keys import judge_keys
+from tests.campaign.listening.judging_sessions import judge_sessions
 
 
 def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
-    judges = (judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events)
+    judges = (
+        judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events, judge_keys,
+        judge_sessions,
+    )  # fmt: skip
     return [violation for judge in judges for violation in judge(history)]

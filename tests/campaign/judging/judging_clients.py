@@ -60,8 +60,8 @@ def check_keys(history: History) -> Iterator[Violation]:
 
 
 def check_effects(history: History) -> Iterator[Violation]:
-    """A key has at most one effect; a write that was refused or surely not done has none; an acknowledged create or hold
-    has exactly one.
+    """A key has at most one effect; a write that was refused or surely not done has none; an acknowledged create, hold or
+    commit has exactly one.
     """
     effects: dict[tuple[str | None, str], int] = defaultdict(int)
     for event in history.events().values():
@@ -73,7 +73,7 @@ def check_effects(history: History) -> Iterator[Violation]:
         outcomes = {attempt.outcome for attempt in attempts}
         if seen and outcomes <= HARMLESS:
             yield Violation("refused, no effect", f"{key} returned {sorted(outcomes)} and had an effect")
-        if attempts[0].kind in (*CREATES, "hold") and Outcome.DONE in outcomes and seen != 1:
+        if attempts[0].kind in (*CREATES, "hold", "commit") and Outcome.DONE in outcomes and seen != 1:
             yield Violation("acknowledged", f"{key}: an acknowledged {attempts[0].kind} left {seen} events")
 
 

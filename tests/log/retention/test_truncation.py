@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from orchestrator.verification import all_checks
+from orchestrator.verification.p3_one_order import check_one_order
+from orchestrator.verification.verdict import Bounds, Connection, Verdict
 from tests.log.retention.partitions import append, cut_log, first, number_of, published, truncate
 
 PARTITION = 10
@@ -180,3 +183,20 @@ def test_a_reader_sees_a_partition_whole_or_knows_that_it_is_gone(
             seen.append(is_kept)
         dropping.result()
     assert set(seen) == {True, False}
+
+
+def test_a_verification_sees_the_log_of_its_snapshot(
+    database: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(database, 35)
+    published(database)
+    outcomes = []
+
+    def truncate_first(connection: Connection, bounds: Bounds) -> Verdict:
+        outcomes.append(truncate(database))
+        return check_one_order(connection, bounds)
+
+    monkeypatch.setattr(all_checks, "CHECKS", (truncate_first,))
+    (verdict,) = all_checks.run_checks(database_url)
+    assert (verdict.violations, outcomes) == ([], ["busy"])
+    assert truncate(database) == "dropped", "it was only delayed"

@@ -1,0 +1,1 @@
+"""Load on the key-value store, and its checks."""

@@ -1,0 +1,1 @@
+"""Subscribers of the feed and of the socket, and their checks."""
