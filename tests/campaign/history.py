@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel"]
-"""`take`: a create from a reservation; `update`: another end of an allocation."""
+from tests.campaign.accounts import Accounts
+
+WriteKind = Literal[
+    "create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "hook", "hook_change", "hook_rotate",
+    "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove",
+]  # fmt: skip
+"""`take`: a create from a reservation; `update`: another end of an allocation; `hook...`: of webhooks; `key...`: of SSH keys."""
 
 EFFECTS: dict[str, frozenset[str]] = {
     "create": frozenset({"provisioning.requested"}),
@@ -26,7 +31,11 @@ EFFECTS: dict[str, frozenset[str]] = {
     "hold": frozenset({"reservation.held"}),
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
-}
+    **dict.fromkeys(
+        ("hook", "hook_change", "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove"),
+        frozenset({"operation.committed"}),
+    ),
+}  # fmt: skip
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
 """Kinds of writes that make an allocation."""
@@ -168,6 +177,10 @@ class Delivery:
     data: dict[str, Any]
     at: datetime | None = None
     """When it happened, by the database's clock."""
+    tenant_id: str | None = None
+    prev_version: int | None = None
+    told: float = 0.0
+    """When it arrived."""
 
     @property
     def allocation_id(self) -> UUID | None:
@@ -206,6 +219,8 @@ class History:
     questions: list[Question] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     injuries: list[Injury] = field(default_factory=list)
+    accounts: Accounts = field(default_factory=Accounts)
+    """Webhooks, payments, balances and quotas."""
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
@@ -245,4 +260,7 @@ class History:
         with path.open("w") as file:
             for kind in ("attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries"):
                 for entry in getattr(self, kind):
+                    file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
+            for kind in ("hooks", "messages"):
+                for entry in getattr(self.accounts, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

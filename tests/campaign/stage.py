@@ -4,6 +4,7 @@ seconds, and the means to hurt every part by its name.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from berth.local.processes import (
 )
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack
+from tests.campaign.clients.accounts.crowding import READS_PER_SECOND, TENANT_ID, WRITES_PER_SECOND
+from tests.campaign.clients.accounts.receiving import TIMEOUT_SECONDS
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
@@ -62,6 +65,13 @@ WORKER = {
     "BERTH_WORKER_POSITION_SECONDS": "1",
     "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
 }
+RATES = {
+    "BERTH_RATES_OF_TENANTS": json.dumps({str(TENANT_ID): {"write": WRITES_PER_SECOND, "read": READS_PER_SECOND}}),
+}
+WEBHOOKS = {
+    **{name: DEADLINES[name] for name in ("BERTH_LOCK_TIMEOUT_SECONDS", "BERTH_TRANSACTION_TIMEOUT_SECONDS")},
+    "BERTH_WEBHOOK_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS), "BERTH_WEBHOOK_TICK_SECONDS": "0.2",
+}  # fmt: skip
 RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
 AGENT = {
     "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
@@ -99,9 +109,9 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY,
+            "orchestrator": {**DEADLINES, **NODE_API, **RATES}, "worker": WORKER, "outbox_relay": RELAY,
         }  # fmt: skip
-        return [self._with(plan, more[plan.module]) for plan in plans]
+        return [self._with(plan, WEBHOOKS if plan.name == "webhooks" else more[plan.module]) for plan in plans]
 
     def _agent(self, *arguments: object) -> ProcessPlan:
         """The first three agents make real guests."""

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from berth.client import AsyncClient, BerthError, OperationConflict, OperationFenced, Reservation
-from tests.campaign.clients.reading import Reader, hold_sight_of
+from tests.campaign.clients.reading import SECRETS, Reader, hold_sight_of
 from tests.campaign.clients.writes import Write
 from tests.campaign.history import SETTLED, Attempt, History, Outcome
 from tests.support.waiting import pause
@@ -25,7 +25,8 @@ ASKING_SHARE = 0.5
 REFUSALS = frozenset(
     {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
      "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
-     "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
+     "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid",
+     "balance_depleted", "balance_out_of_bounds", "webhook_busy", "webhook_keys_full"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/reference/http-api.md)."""
 
@@ -87,7 +88,7 @@ class Writer:
             outcome, code = _meaning(error), error.code
             answer = f"{error.code}: {error.detail}" if outcome is Outcome.REFUSED else error.detail
         else:
-            outcome, code, answer = Outcome.DONE, "ok", told.model_dump_json()
+            outcome, code, answer = Outcome.DONE, "ok", told.model_dump_json(exclude=SECRETS)
             allocation_id = _allocation_of(told)
             if isinstance(told, Reservation):
                 reservation_id = told.reservation_id
