@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import psycopg
 
 from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_relay, bugs_of_worker
+from tests.testbuild.bugs_of_accounts import ACCOUNT_BUGS
 from tests.testbuild.bugs_of_database import PLANTED_SQL
 from tests.testbuild.planting import unplant
 
@@ -31,6 +32,7 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
+    **ACCOUNT_BUGS,
 }
 
 BUGS = sorted({*PLANTED_BUGS, *PLANTED_SQL})
