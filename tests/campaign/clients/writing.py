@@ -59,9 +59,13 @@ class Writer:
     async def write(self, write: Write) -> Attempt:
         """The first definite attempt; the last one if the time is up before any was, or on a conflict."""
         seconds = 0.1
+        final = self._final
         while True:
             attempt = await self.attempt(write, self._chance.choice(self.clients))
-            if attempt.outcome in self._final or time.monotonic() > self.give_up_at:
+            if attempt.outcome is Outcome.UNKNOWN:
+                # A later attempt that was surely not done says nothing about this one.
+                final = final - {Outcome.NOT_DONE}
+            if attempt.outcome in final or time.monotonic() > self.give_up_at:
                 return attempt
             if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
                 # The repetition must return the same as the status query.
