@@ -79,6 +79,8 @@ class Hook:
     spans: list[EnabledSpan] = field(default_factory=list)
     keys: list[SigningKey] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
+    disabled: Pause | None = None
+    """The last of the pauses in which it was disabled; the others are of its tenant."""
     is_deleted: bool = False
     position: int | None = None
     deliveries: list[HookDelivery] | None = None
@@ -92,14 +94,15 @@ class Hook:
         """Note a response that shows it disabled."""
         if self.is_enabled:
             self.spans[-1].until = position
-            self.pauses.append(Pause(told))
+            self.disabled = Pause(told)
+            self.pauses.append(self.disabled)
 
     def enable(self, position: int, asked: float) -> None:
         """Note a response that shows it enabled again, by a request that began at `asked`."""
         if not self.is_enabled:
             self.spans.append(EnabledSpan(position))
-            if self.pauses:
-                self.pauses[-1].ended_asked = asked
+            if self.disabled is not None:
+                self.disabled.ended_asked = asked
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,10 @@ class Accounts:
 
     hooks: list[Hook] = field(default_factory=list)
     messages: list[HookMessage] = field(default_factory=list)
+    hook_calm_seconds: float = 6.0
+    """An attempt under way may arrive so long after a webhook was disabled."""
     hook_grace_seconds: float = 25.0
-    """An attempt under way may arrive so long after a webhook was disabled: the sender or its link may have been paused."""
+    """The same where a fault hit the sender, its link or PostgreSQL: it may have been paused between lease and request."""
     prices: dict[tuple[str, int], int] = field(default_factory=dict)
     """Micro-units per GPU and second, by SKU and price version, as an operator set them."""
     prepaid: set[UUID] = field(default_factory=set)

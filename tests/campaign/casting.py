@@ -104,7 +104,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
-        tenants = [tenant.clients[0] for tenant in patient] + [accounts.crowded.clients[0]]
+        tenants = [tenant.clients[0] for tenant in (*patient, *accounts.reserving)]
         yield Cast(clients, tenants, admin, quiet, accounts.owners)
 
 

@@ -51,6 +51,15 @@ def send_to_deleted_webhooks() -> None:
     rewrite(dispatch, "_LEASE", "and w.state <> 'deleted'", "")
 
 
+def send_to_suspended_tenants() -> None:
+    """The webhooks of a suspended tenant go on."""
+    from orchestrator.webhooks.store import dispatch
+
+    is_active = "exists (select from tenants t where t.id = w.tenant_id and t.state = 'active')"
+    for statement in ("_ADVANCE", "_PENDING_WORK", "_LEASE"):
+        rewrite(dispatch, statement, is_active, "true")
+
+
 def sign_by_the_oldest_key() -> None:
     """After a rotation the older key signs alone."""
     from worker.webhooks.dispatching import Dispatcher
@@ -160,6 +169,7 @@ ACCOUNT_BUGS: dict[str, Callable[[], None]] = {
     "webhook_of_every_tenant": send_events_of_every_tenant,
     "message_id_of_attempt": draw_a_message_id_for_each_attempt,
     "deleted_webhooks_sent": send_to_deleted_webhooks,
+    "suspended_tenants_sent": send_to_suspended_tenants,
     "new_keys_unused": sign_by_the_oldest_key,
     "webhook_skips_events": move_webhooks_to_the_head,
     "position_before_ledger": store_the_position_first,

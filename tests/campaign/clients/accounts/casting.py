@@ -14,7 +14,10 @@ from tests.campaign.clients.accounts.crowding import CrowdingClient
 from tests.campaign.clients.accounts.owning import HookOwner
 from tests.campaign.clients.accounts.receiving import HookReceiver
 from tests.campaign.clients.accounts.spending import PRICES, SpendingClient, Treasurer, put_price
+from tests.campaign.clients.accounts.suspending import SuspendedOwner
+from tests.campaign.clients.holding import HoldingClient
 from tests.campaign.clients.load import Renter
+from tests.campaign.clients.reserving import LivingClient
 from tests.campaign.history import History
 
 SPENDERS, CROWDERS = 2, 3
@@ -28,11 +31,11 @@ OpenRenter = Callable[[str, UUID | None], Awaitable[Renter]]
 
 @dataclass(frozen=True)
 class AccountCast:
-    """The clients to run; the owners of webhooks, which are asked again after the run; the tenant with low quotas."""
+    """The clients to run; the owners of webhooks, and the tenants that reserve, which are asked again after the run."""
 
-    clients: Sequence[HookReceiver | HookOwner | SpendingClient | Treasurer | CrowdingClient]
+    clients: Sequence[HookReceiver | HookOwner | SpendingClient | Treasurer | LivingClient]
     owners: Sequence[HookOwner]
-    crowded: Renter
+    reserving: Sequence[Renter]
 
 
 async def open_accounts(
@@ -49,7 +52,10 @@ async def open_accounts(
         for number, renter in enumerate(renters[:2])
         if renter.tenant_id is not None
     ]
-    spending = await _open_spending(history, admins, open_renter)
+    suspended = await open_renter("suspended", None)
+    assert suspended.tenant_id is not None, "the tenant was made"
+    owners.append(SuspendedOwner("hooks 2", suspended.tenant_id, suspended, receiver, history, admins))
+    prepaid, spending = await _open_spending(history, admins, open_renter)
     crowded = await open_renter("crowded", crowding.TENANT_ID)
     await _limit(admins[0], history)
     crowders = [CrowdingClient(f"crowder {number}", crowded, receiver, history) for number in range(CROWDERS)]
@@ -58,12 +64,12 @@ async def open_accounts(
         frozenset(client.name for client in crowders), crowding.WRITES_PER_SECOND,
         crowding.WRITES_PER_SECOND * crowding.BURST_SECONDS, len(admins),
     )  # fmt: skip
-    return AccountCast([receiver, *owners, *spending, *crowders], owners, crowded)
+    return AccountCast([receiver, *owners, *spending, *crowders], owners, [prepaid, crowded])
 
 
 async def _open_spending(
     history: History, admins: list[AsyncClient], open_renter: OpenRenter
-) -> list[SpendingClient | Treasurer]:
+) -> tuple[Renter, list[SpendingClient | Treasurer | LivingClient]]:
     renter = await open_renter("prepaid", None)
     assert renter.tenant_id is not None, "the tenant was made"
     await put_price(admins[0], PRICES[0], f"{history.seed}.first-price", history)
@@ -72,8 +78,10 @@ async def _open_spending(
     await admins[0].set_balance_policy(renter.tenant_id, prepaid=True, low_threshold_micro_units=LOW_MICRO_UNITS)
     history.accounts.prepaid.add(renter.tenant_id)
     spenders = [SpendingClient(FIRST_SPENDER + number, renter, history) for number in range(SPENDERS)]
-    history.accounts.owners.update({client.name: renter.tenant_id for client in spenders})
-    return [*spenders, Treasurer(admins, renter.tenant_id, history)]
+    holder = HoldingClient("spender", renter, history)
+    names = [holder.name, *(client.name for client in spenders)]
+    history.accounts.owners.update(dict.fromkeys(names, renter.tenant_id))
+    return renter, [*spenders, holder, Treasurer(admins, renter.tenant_id, history)]
 
 
 async def _limit(admin: AsyncClient, history: History) -> None:

@@ -20,7 +20,7 @@ from tests.campaign.history import Attempt, History, Outcome
 from tests.support.waiting import pause
 
 EVERY_SECONDS = (0.5, 2.5)
-PAUSED_SECONDS = (0.2, 3.0)
+PAUSED_SECONDS = (0.2, 9.0)
 OVERLAPS_SECONDS = (0, 3, 60)
 WANTED: tuple[tuple[tuple[str, ...], Literal["hmac", "ed25519"]], ...] = (
     ((), "hmac"),

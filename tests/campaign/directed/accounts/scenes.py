@@ -12,6 +12,7 @@ ACCOUNT_SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("webhook_of_every_tenant", webhooks.events_of_two_tenants, ("webhook tenant", "webhook complete")),
     ("message_id_of_attempt", webhooks.an_endpoint_that_refuses_first, ("webhook id", "webhook content")),
     ("deleted_webhooks_sent", webhooks.a_webhook_that_is_deleted, ("webhook stopped",)),
+    ("suspended_tenants_sent", webhooks.an_event_of_a_suspended_tenant, ("webhook stopped",)),
     ("new_keys_unused", webhooks.a_message_after_a_rotation, ("webhook signed",)),
     ("webhook_skips_events", webhooks.more_events_than_one_batch, ("webhook complete",)),
     ("position_before_ledger", billing.metering_that_dies_before_its_commit, ("ledger", "verify billing")),

@@ -81,6 +81,23 @@ def a_webhook_that_is_deleted(scene: Scene) -> None:
     _run(scene, play)
 
 
+def an_event_of_a_suspended_tenant(scene: Scene) -> None:
+    """A tenant is suspended while an event of it waits, and goes on later."""
+    seeded = scene.seed()
+
+    async def play(desk: _Desk) -> None:
+        hook = await desk.create(seeded)
+        create_allocation(scene.url, seeded)
+        desk.set_tenant(seeded, "suspended")
+        hook.pauses.append(Pause(time.monotonic()))
+        await desk.deliver()
+        hook.pauses[-1].ended_asked = time.monotonic()
+        desk.set_tenant(seeded, "active")
+        await desk.deliver()
+
+    _run(scene, play)
+
+
 def a_message_after_a_rotation(scene: Scene) -> None:
     """A webhook has a new key, and its older one signs as well for a while."""
     seeded = scene.seed()
@@ -144,6 +161,11 @@ class _Desk:
         hook.keys[0].until_asked = time.monotonic() + OVERLAP_SECONDS
         hook.keys.append(SigningKey(_SEALER.open(json.loads(answer.body)["secret"]), time.monotonic()))
 
+    def set_tenant(self, seeded: Seeded, state: str) -> None:
+        """Suspend a tenant, or let it go on."""
+        with connect(self.scene.url) as connection:
+            connection.execute("update tenants set state = %s where id = %s", (state, seeded.tenant_id))
+
     async def enqueue(self, batch: int) -> None:
         """Give waiting events their versions, and one transaction's deliveries to the webhooks."""
         self.scene.sequence()
@@ -191,7 +213,7 @@ def _run(scene: Scene, play: Callable[[_Desk], Awaitable[None]], behave: Behave 
             await desk.read()
 
     # Nothing pauses the sender of a scene.
-    scene.history.accounts.hook_grace_seconds = 0.0
+    scene.history.accounts.hook_grace_seconds = scene.history.accounts.hook_calm_seconds = 0.0
     scene.run(run)
 
 

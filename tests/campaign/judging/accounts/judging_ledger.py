@@ -19,7 +19,9 @@ RECOVERED = "allocation.recovered"
 DEPLETED = "balance.depleted"
 BY_BALANCE = "balance_depleted"
 """The code of a create that is refused, and the reason of a release by billing."""
-PAYMENTS = {"top_up": 1, "withdraw": -1}
+PAYMENTS = frozenset({"top_up", "withdraw"})
+REFUSED_KINDS = frozenset({"create", "hold", "take"})
+"""Writes that a depleted balance refuses."""
 
 
 @dataclass
@@ -188,14 +190,23 @@ def check_depletion(history: History) -> Iterator[Violation]:
 
 
 def check_refusals(history: History) -> Iterator[Violation]:
-    """From the event `balance.depleted` until a top-up or a credit may have come, no create of the tenant succeeds."""
+    """From the event `balance.depleted` until a top-up or a credit may have come, no create of the tenant succeeds, and the
+    event is not repeated.
+    """
     keys = history.by_key()
     for event in history.events().values():
         if event.type != DEPLETED or event.at is None:
             continue
         until = _depleted_until(history, keys, event)
+        for other in history.events().values():
+            is_same = other.type == DEPLETED and other.tenant_id == event.tenant_id and other.version > event.version
+            if is_same and other.at is not None and other.at.timestamp() - history.offset_seconds < until:
+                yield Violation(
+                    "balance",
+                    f"{DEPLETED} (version {other.version}) after version {event.version}, and nothing was paid",
+                )
         for key, attempts in keys.items():
-            done = next((one for one in attempts if one.kind == "create" and one.outcome is Outcome.DONE), None)
+            done = next((one for one in attempts if one.kind in REFUSED_KINDS and one.outcome is Outcome.DONE), None)
             if done is None or str(history.accounts.owners.get(done.client)) != event.tenant_id:
                 continue
             if event.told < attempts[0].began and done.ended < until:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from berth.client import WebhookUnverified, verify_webhook
-from tests.campaign.accounts import Hook, HookDelivery, HookMessage
+from tests.campaign.accounts import Hook, HookDelivery, HookMessage, Pause
 from tests.campaign.clients.accounts.receiving import REDIRECTED
 from tests.campaign.history import Delivery, History
 from tests.campaign.judging.judging_clients import Violation
@@ -16,6 +16,8 @@ from tests.campaign.judging.judging_clients import Violation
 ATTEMPTS_MAX = 10
 FAILED_BY_STATE = frozenset({"webhook_disabled", "webhook_deleted"})
 GONE = 410
+SENDERS = ("webhooks", "postgres")
+"""How the targets of faults begin that may delay an attempt: the sender, its links, PostgreSQL."""
 TIMESTAMP_SECONDS_MAX = 60.0
 """A message is sent so soon after it was signed: an attempt takes seconds, and a sender may have been paused meanwhile."""
 
@@ -109,15 +111,28 @@ def check_repetitions(history: History) -> Iterator[Violation]:
 
 
 def check_pauses(history: History) -> Iterator[Violation]:
-    """Nothing arrives while a webhook is disabled or deleted, except an attempt that was under way."""
+    """Nothing arrives while a webhook is disabled or deleted, or its tenant suspended, except an attempt that was under way."""
     by_hook = _by_hook(history)
     for hook in history.accounts.hooks:
         for pause in hook.pauses:
-            begin = pause.told + history.accounts.hook_grace_seconds
-            late = [one for one in by_hook[hook.name] if begin < one.at < pause.ended_asked]
+            late = [one for one in by_hook[hook.name] if one.at < pause.ended_asked and _is_late(history, pause, one)]
             if late:
-                state = "deleted" if hook.is_deleted and pause is hook.pauses[-1] else "disabled"
-                yield Violation("webhook stopped", f"{hook.name} got {len(late)} messages after it was {state}")
+                seconds = late[-1].at - pause.told
+                yield Violation(
+                    "webhook stopped", f"{hook.name} got {len(late)} messages until {seconds:.1f} s after its end"
+                )
+
+
+def _is_late(history: History, pause: Pause, message: HookMessage) -> bool:
+    since = pause.told - history.accounts.hook_grace_seconds
+    hit = any(
+        injury.began < message.at and (injury.ended is None or injury.ended > since)
+        for injury in history.injuries
+        if injury.target.startswith(SENDERS)
+    )
+    return message.at > pause.told + (
+        history.accounts.hook_grace_seconds if hit else history.accounts.hook_calm_seconds
+    )
 
 
 def check_deliveries(history: History) -> Iterator[Violation]:

@@ -95,7 +95,7 @@ def well() -> History:
     ]
     history.attempts = [payment("paid", 1.0, PAID), attempt("made", "create", 5.0, allocation_id=ALLOCATION)]
     accounts = history.accounts
-    accounts.hook_grace_seconds = 1.0
+    accounts.hook_grace_seconds, accounts.hook_calm_seconds = 4.0, 1.0
     deliveries = [HookDelivery(n, n, f"event {n}", "succeeded", 1, None, 204) for n in range(1, 5)]
     accounts.hooks = [
         Hook(
@@ -198,6 +198,11 @@ def refuse_every_message(history: History) -> None:
         one.answered = 500
 
 
+def late_after_a_fault_of_a_worker(history: History) -> None:
+    hook(pauses=[Pause(31.0)])(history)
+    history.injuries.append(Injury("pause", "worker", 30.0, 30.0, 33.0))
+
+
 def books_of(history: History) -> Books:
     assert history.accounts.books is not None
     return history.accounts.books
@@ -252,6 +257,10 @@ ROUTES: list[tuple[str, str, Callable[[History], None]]] = [
     ("a redirect is followed", "webhook target", sent(0, REDIRECTED)),
     ("a repetition has another id", "webhook id", sent(0, id="another")),
     ("a message after the webhook was disabled", "webhook stopped", hook(pauses=[Pause(25.0)])),
+    (
+        "a message after a fault of another process", "webhook stopped",
+        late_after_a_fault_of_a_worker,
+    ),
     ("an event has no delivery", "webhook complete", forget_delivery),
     ("an event has two deliveries", "webhook complete", delivery(1, version=1)),
     ("a delivery from before the webhook was enabled", "webhook complete", hook(spans=[EnabledSpan(1)])),
@@ -316,8 +325,28 @@ def test_what_is_allowed_is_not_found() -> None:
     history = well()
     flood(kill_at=49.0)(history)
     write(attempt("limited", "update", 60.0, client="slow", code="rate_limited", outcome=Outcome.NOT_DONE))(history)
-    hook(pauses=[Pause(25.0, 30.0), Pause(34.5)])(history)
+    hook(pauses=[Pause(25.0, 30.0), Pause(33.5)])(history)
     assert found(history) == set()
+
+
+def test_a_message_may_be_late_after_a_fault_of_its_sender() -> None:
+    history = well()
+    hook(pauses=[Pause(31.0)])(history)
+    history.injuries.append(Injury("pause", "webhooks", 30.0, 30.0, 33.0))
+    assert found(history) == set()
+
+
+def test_a_depletion_is_emitted_once() -> None:
+    history = well()
+    books = books_of(history)
+    history.attempts.append(payment("back", 2.0, PAID - COST, "withdraw"))
+    books.lines.append(LedgerLine(TENANT, "withdrawal", PAID - COST, None, None, None, "back"))
+    books.settled[TENANT] = 0
+    arrive(DEPLETED)(history)
+    hook(types=("provisioning.*",))(history)
+    assert found(history) == set()
+    arrive(dataclasses.replace(DEPLETED, version=7, sequence=7, event_id="event 7"))(history)
+    assert found(history) == {"balance"}
 
 
 def test_an_outage_that_has_ended_is_credited_once() -> None:
