@@ -49,6 +49,9 @@ class Renter:
 class RentingClient:
     """One client that takes allocations through their lifecycle, one after the other, until it is stopped."""
 
+    held_seconds_max = 1.5
+    """How long an active allocation is kept at most."""
+
     def __init__(self, number: int, renter: Renter, history: History) -> None:
         self.name = f"client {number}"
         self._renter = renter
@@ -87,7 +90,7 @@ class RentingClient:
             await pause(self._chance.choice((0.0, 0.0, 0.05, 0.15, 0.4)), self._stopping)
         else:
             await self._wait_active(allocation_id)
-            await pause(self._chance.uniform(0.0, 1.5), self._stopping)
+            await pause(self._chance.uniform(0.0, self.held_seconds_max), self._stopping)
             await self.look(allocation_id)
         if self._chance.random() < CHANGED_SHARE:
             await self._write(self._change_end(allocation_id), self._writer)

@@ -35,6 +35,8 @@ CHANGED_SHARE = 0.3
 class SpendingClient(RentingClient):
     """Rents what the treasurer has paid for, until nothing is left, and tries again."""
 
+    held_seconds_max = 10.0
+
     def __init__(self, number: int, renter: Renter, history: History) -> None:
         super().__init__(number, renter, history)
         self._prefix = f"{history.seed}.spending{number}"
