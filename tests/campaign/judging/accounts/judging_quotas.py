@@ -28,6 +28,8 @@ RETURNED = frozenset({"gpus", "reservations", "holds"})
 """What a tenant uses of these quotas is 0 when all its allocations and reservations have ended."""
 COUNTED_BY_KEYS = {"webhooks": ("hook", "hook_delete"), "ssh_keys": ("key_add", "key_remove")}
 """Quotas that no event shows: the writes that add and remove."""
+WITHOUT_RESTART = frozenset({"pause", "cut", "one_way", "reset", "delay"})
+"""Faults after which a process goes on with what it had counted."""
 START_SECONDS_MAX = 15.0
 """A process that is started again is ready within this time."""
 
@@ -195,11 +197,11 @@ def check_rate(history: History) -> Iterator[Violation]:
     admitted = sorted(
         (one for one in history.attempts if one.client in rate.clients and _counts(one)), key=lambda one: one.began
     )
-    # A process that was killed has full buckets when it runs again.
+    # A process has full buckets when it starts again.
     restarts = [
         (injury.began, float("inf") if injury.ended is None else injury.ended + START_SECONDS_MAX)
         for injury in history.injuries
-        if injury.kind == "kill" and injury.target.startswith("api")
+        if injury.kind not in WITHOUT_RESTART and injury.target.startswith("api")
     ]
     for first, attempt in enumerate(admitted):
         found = _exceeds(rate, admitted[first:], restarts)
