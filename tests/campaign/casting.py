@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
+import psycopg
 
 from berth.client import AsyncClient, Client
+from tests.campaign.clients.accounts.casting import open_accounts
+from tests.campaign.clients.accounts.owning import HookOwner
+from tests.campaign.clients.accounts.receiving import HookReceiver
+from tests.campaign.clients.accounts.spending import Treasurer
 from tests.campaign.clients.holding import SEATS, HoldingClient
 from tests.campaign.clients.load import Renter, RentingClient
 from tests.campaign.clients.operating import Operator
@@ -25,7 +30,7 @@ from tests.campaign.listening.casting import Tenancy, subscribers_of
 from tests.campaign.listening.subscribers import HttpSubscriber
 from tests.campaign.stage import Stage
 
-AnyClient = RentingClient | LivingClient | Operator | KeyClient
+AnyClient = RentingClient | LivingClient | Operator | KeyClient | HookReceiver | HookOwner | Treasurer
 RENTERS = 3
 RESERVERS = 2
 HELD_GPUS_MAX = 24
@@ -64,6 +69,7 @@ class Cast:
     tenants: Sequence[AsyncClient]
     admin: AsyncClient
     quiet: QuietClient
+    hook_owners: Sequence[HookOwner]
     keepers: Sequence[KeyClient] = ()
     subscribers: Sequence[HttpSubscriber] = ()
 
@@ -80,13 +86,21 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         admins = await open_all(stage.admin_key)
         renters, reservers, patient = [], [], []
         tenancies = [Tenancy(None, stage.admin_key, admins)]
+
+        async def open_renter(name: str, tenant_id: uuid.UUID | None = None) -> Renter:
+            id_, ssh_key, key = _tenant(stage, None, tenant_id)
+            history.accounts.tenants.add(id_)
+            renter = Renter(name, [ssh_key], await open_all(key), admins, id_)
+            if tenant_id is None:
+                tenancies.append(Tenancy(str(id_), key, renter.clients))
+            return renter
+
         for number in range(RENTERS):
-            tenant_id, ssh_key, key = _tenant(stage, None)
-            renters.append(Renter(f"renter {number}", [ssh_key], await open_all(key), admins))
-            tenancies.append(Tenancy(tenant_id, key, renters[-1].clients))
+            renters.append(await open_renter(f"renter {number}"))
         for number in range(RESERVERS):
-            tenant_id, ssh_key, key = _tenant(stage, HELD_GPUS_MAX if number == 0 else None)
-            tenancies.append(Tenancy(tenant_id, key, await open_all(key)))
+            id_, ssh_key, key = _tenant(stage, HELD_GPUS_MAX if number == 0 else None)
+            history.accounts.tenants.add(id_)
+            tenancies.append(Tenancy(str(id_), key, await open_all(key)))
             reservers.append(Renter(f"reserver {number}", [ssh_key], await open_all(key), admins))
             patient.append(Renter(f"patient {number}", [ssh_key], await open_all(key, PATIENT_SECONDS), admins))
         _look_at_fleet(stage, history)
@@ -100,12 +114,15 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
         keepers = _keepers(options, tenancies, history)
+        subscribed = list(tenancies)
+        accounts = await open_accounts(opened, history, renters, admins, open_renter)
+        clients += accounts.clients
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
-        subscribers = subscribers_of(stage, tenancies, history) if options.subscribes else []
-        tenants = [tenant.clients[0] for tenant in patient]
-        yield Cast([*clients, *keepers], tenants, admin, quiet, keepers, subscribers)
+        subscribers = subscribers_of(stage, subscribed, history) if options.subscribes else []
+        tenants = [tenant.clients[0] for tenant in (*patient, *accounts.reserving)]
+        yield Cast([*clients, *keepers], tenants, admin, quiet, accounts.owners, keepers, subscribers)
 
 
 def _keepers(options: CampaignOptions, tenancies: Sequence[Tenancy], history: History) -> list[KeyClient]:
@@ -137,11 +154,17 @@ def _look_at_fleet(stage: Stage, history: History) -> None:
         history.nodes.update({node.name: node.id for node in admin.iterate_nodes()})
 
 
-def _tenant(stage: Stage, gpus_limit: int | None) -> tuple[str, uuid.UUID, str]:
-    """The id, an SSH key's id and an API key of a new tenant."""
+def _tenant(
+    stage: Stage, gpus_limit: int | None, tenant_id: uuid.UUID | None = None
+) -> tuple[uuid.UUID, uuid.UUID, str]:
+    """The tenant's id, an SSH key's id and an API key, of a new tenant; `tenant_id`: its id, where it must be known before."""
+    if tenant_id is not None:
+        with psycopg.connect(stage.endpoints.database_url) as connection:
+            connection.execute("insert into tenants (id, name) values (%s, %s)", (tenant_id, str(tenant_id)))
+            connection.execute("insert into tenant_quotas (tenant_id) values (%s)", (tenant_id,))
     with stage.admin() as admin:
-        tenant = admin.create_tenant(name=f"renter {uuid.uuid4()}", gpus_limit=gpus_limit)
-        key = admin.create_api_key(name="campaign", role="tenant", tenant_id=tenant.id).key
+        id_ = tenant_id or admin.create_tenant(name=f"renter {uuid.uuid4()}", gpus_limit=gpus_limit).id
+        key = admin.create_api_key(name="campaign", role="tenant", tenant_id=id_).key
     with Client(stage.endpoints.api_url, key) as client:
         public = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
-        return str(tenant.id), client.add_ssh_key(name="campaign", public_key=public).id, key
+        return id_, client.add_ssh_key(name="campaign", public_key=public).id, key

@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
+from tests.campaign.accounts import Accounts
 from tests.campaign.keyvalue.records import KeyRead, StatusSight
 from tests.campaign.listening.records import PolicySpan, Session
 
-WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit"]
-"""`take`: a create from a reservation; `update`: another end of an allocation; `commit`: a transaction of keys and values."""
+WriteKind = Literal[
+    "create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit", "hook", "hook_change",
+    "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove",
+]  # fmt: skip
+"""`take`: a create from a reservation; `update`: another end of an allocation; `commit`: a transaction of keys and values;
+`hook...`: of webhooks; `key_...`: of SSH keys."""
 
 EFFECTS: dict[str, frozenset[str]] = {
     "create": frozenset({"provisioning.requested"}),
@@ -30,7 +35,11 @@ EFFECTS: dict[str, frozenset[str]] = {
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
     "commit": frozenset({"transaction"}),
-}
+    **dict.fromkeys(
+        ("hook", "hook_change", "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove"),
+        frozenset({"operation.committed"}),
+    ),
+}  # fmt: skip
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
 """Kinds of writes that make an allocation."""
@@ -172,8 +181,11 @@ class Delivery:
     data: dict[str, Any]
     at: datetime | None = None
     """When it happened, by the database's clock."""
-    tenant: str | None = None
+    tenant_id: str | None = None
     """The tenant's id; None where the event is for operators only."""
+    prev_version: int | None = None
+    told: float = 0.0
+    """When it arrived."""
 
     @property
     def allocation_id(self) -> UUID | None:
@@ -225,6 +237,8 @@ class History:
     policies: list[PolicySpan] = field(default_factory=list)
     log_age_seconds_min: float | None = None
     """The log drops nothing younger; None: it drops nothing."""
+    accounts: Accounts = field(default_factory=Accounts)
+    """Webhooks, payments, balances and quotas."""
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
@@ -264,4 +278,7 @@ class History:
         with path.open("w") as file:
             for kind in RECORDED:
                 for entry in getattr(self, kind):
+                    file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
+            for kind in ("hooks", "messages"):
+                for entry in getattr(self.accounts, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

@@ -39,6 +39,7 @@ class Report:
     """Connections of subscribers over HTTP."""
     received: int = 0
     """Events on them."""
+    accounts: dict[str, int] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -60,6 +61,7 @@ class Report:
         shown.append(f"  {'events':<14} {self.events:>6}   deliveries={self.deliveries}")
         shown.append(f"  {'':<14} {'':>6}   {_counts(self.events_by_type)}")
         shown.append(f"  {'subscribers':<14} {self.sessions:>6}   received={self.received}")
+        shown.append(f"  {'accounts':<14} {'':>6}   {_counts(self.accounts)}")
         shown.append(f"  {'faults':<14} {sum(self.faults.values()):>6}   {_counts(self.faults)}")
         shown += [f"  not done: {sentence}" for sentence in self.faults_undone]
         shown.append(
@@ -113,10 +115,25 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         key_reads=len(history.key_reads),
         sessions=len(history.sessions),
         received=sum(len(session.events) for session in history.sessions),
+        accounts=_accounts(history),
         recovery_seconds=[
             (f"{i.kind} {i.target}", recovery_seconds(history, i)) for i in history.injuries if i.ended is not None
         ],
     )
+
+
+def _accounts(history: History) -> dict[str, int]:
+    """What was seen of webhooks, money and limits."""
+    seen, events = history.accounts, history.events().values()
+    return {
+        "webhooks": len(seen.hooks),
+        "messages": len(seen.messages),
+        "messages_repeated": len(seen.messages) - len({(one.hook, one.message_id) for one in seen.messages}),
+        "webhooks_gone": sum(event.type == "webhook.disabled" for event in events),
+        "ledger_lines": 0 if seen.books is None else len(seen.books.lines),
+        "released_by_billing": sum(event.data.get("reason") == "balance_depleted" for event in events),
+        "limited": len(seen.limited) + sum(attempt.code == "rate_limited" for attempt in history.attempts),
+    }
 
 
 def _named(event: Delivery) -> str:

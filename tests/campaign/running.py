@@ -16,6 +16,7 @@ from berth.cli.deployment.stream_check import StreamUnreachable, check_stream
 from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
+from tests.campaign.clients.accounts.settling import read_books, settle_hooks
 from tests.campaign.clients.quiet import online
 from tests.campaign.history import Delivery, History
 from tests.campaign.injuring import Injurer
@@ -94,12 +95,15 @@ async def _play(
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
+            stuck += await settle_hooks(cast.hook_owners, history, lambda: subscriber.cursor)
             stuck += await online(cast.admin)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("event published", behind)] if behind else []
             violations += await read_to_the_end(cast.keepers, cast.subscribers, history)
+            unread = await read_books(cast.admin, stage.endpoints.database_url, history)
+            violations += [Violation("books read", sentence) for sentence in unread]
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
     judging = time.monotonic()
@@ -183,5 +187,5 @@ def _replay(database_url: str, history: History) -> list[str]:
 def _event_of(delivery: Delivery) -> Event:
     assert delivery.at is not None, "the stream has the time of each event"
     return Event(
-        delivery.version, delivery.type, delivery.at, delivery.tenant or "", delivery.operation_key or "", delivery.data
+        delivery.version, delivery.type, delivery.at, delivery.tenant_id or "", delivery.operation_key or "", delivery.data
     )

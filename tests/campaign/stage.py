@@ -4,6 +4,7 @@ seconds, and the means to hurt every part by its name.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from berth.local.processes import (
 )
 from berth.local.servers import LocalServer
 from berth.local.stack import Stack
+from tests.campaign.clients.accounts.crowding import READS_PER_SECOND, TENANT_ID, WRITES_PER_SECOND
+from tests.campaign.clients.accounts.receiving import TIMEOUT_SECONDS
 from tests.log.retention.partitions import cut_log
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
@@ -73,6 +76,13 @@ TRUNCATION = {
 """The workers drop a partition of the log as soon as it is that old and no reader needs it."""
 KEPT = {"BERTH_NOTIFICATIONS_KEPT_VERSIONS_MAX": "300"}
 """A subscription that is further behind does not delay that."""
+RATES = {
+    "BERTH_RATES_OF_TENANTS": json.dumps({str(TENANT_ID): {"write": WRITES_PER_SECOND, "read": READS_PER_SECOND}}),
+}
+WEBHOOKS = {
+    **{name: DEADLINES[name] for name in ("BERTH_LOCK_TIMEOUT_SECONDS", "BERTH_TRANSACTION_TIMEOUT_SECONDS")},
+    "BERTH_WEBHOOK_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS), "BERTH_WEBHOOK_TICK_SECONDS": "0.2",
+}  # fmt: skip
 RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
 AGENT = {
     "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
@@ -117,11 +127,11 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API, **KEPT},
+            "orchestrator": {**DEADLINES, **NODE_API, **KEPT, **RATES},
             "worker": {**WORKER, **(TRUNCATION if self.truncates else {})},
             "outbox_relay": RELAY,
         }
-        return [self._with(plan, more[plan.module]) for plan in plans]
+        return [self._with(plan, WEBHOOKS if plan.name == "webhooks" else more[plan.module]) for plan in plans]
 
     def _agent(self, *arguments: object) -> ProcessPlan:
         """The first three agents make real guests."""

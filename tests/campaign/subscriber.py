@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from datetime import datetime
 
@@ -72,7 +73,9 @@ class Subscriber:
             operation_key=document.get("operationkey"),
             data=document.get("data") or {},
             at=datetime.fromisoformat(document["time"]),
-            tenant=document.get("tenantid"),
+            tenant_id=document.get("tenantid"),
+            prev_version=int(document["prevversion"]),
+            told=time.monotonic(),
         )
         self._history.deliveries.append(delivery)
         self.cursor = max(self.cursor, delivery.sequence)

@@ -13,6 +13,7 @@ import pytest
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.campaign.directed import database, processes, reservations
+from tests.campaign.directed.accounts.scenes import ACCOUNT_SCENES
 from tests.campaign.directed.live_scenes import LIVE_SCENES
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
@@ -47,6 +48,7 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("signal_is_fact", database.a_task_that_failed, ("made by a node",)),
     ("versions_by_transaction_id", database.a_release_that_began_first_and_won_last, ("legal path", "rising fences")),
     ("versions_from_outbox_ids", database.a_create_that_was_rolled_back, ("gapless",)),
+    *ACCOUNT_SCENES,
 ]
 
 

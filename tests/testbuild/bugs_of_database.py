@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.testbuild.bugs_of_accounts import ACCOUNT_SQL
 from tests.testbuild.planting import rewritten_function
 
 _NO_NODE_LOCK = rewritten_function(
@@ -53,4 +54,5 @@ DATABASE_SQL: dict[str, str] = {
         ("head.version + row_number() over (order by id) as version", "id as version"),
         ("set version = head.version + moved", "set version = (select max(version) from log)"),
     ),
+    **ACCOUNT_SQL,
 }

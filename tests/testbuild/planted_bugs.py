@@ -20,6 +20,7 @@ from tests.testbuild import (
     bugs_of_relay,
     bugs_of_worker,
 )
+from tests.testbuild.bugs_of_accounts import ACCOUNT_BUGS
 from tests.testbuild.bugs_of_database import DATABASE_SQL
 from tests.testbuild.planting import unplant
 
@@ -49,6 +50,7 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
+    **ACCOUNT_BUGS,
 }
 
 PLANTED_SQL: dict[str, str] = {**DATABASE_SQL, **bugs_of_keyvalue.KEYVALUE_SQL, **bugs_of_feed.FEED_SQL}

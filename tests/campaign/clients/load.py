@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,10 +43,14 @@ class Renter:
     keys: Sequence[UUID]
     clients: Sequence[AsyncClient]
     admins: Sequence[AsyncClient]
+    tenant_id: UUID | None = None
 
 
 class RentingClient:
     """One client that takes allocations through their lifecycle, one after the other, until it is stopped."""
+
+    held_seconds_max = 1.5
+    """How long an active allocation is kept at most."""
 
     def __init__(self, number: int, renter: Renter, history: History) -> None:
         self.name = f"client {number}"
@@ -86,7 +90,7 @@ class RentingClient:
             await pause(self._chance.choice((0.0, 0.0, 0.05, 0.15, 0.4)), self._stopping)
         else:
             await self._wait_active(allocation_id)
-            await pause(self._chance.uniform(0.0, 1.5), self._stopping)
+            await pause(self._chance.uniform(0.0, self.held_seconds_max), self._stopping)
             await self.look(allocation_id)
         if self._chance.random() < CHANGED_SHARE:
             await self._write(self._change_end(allocation_id), self._writer)
@@ -145,15 +149,20 @@ class RentingClient:
     def _key(self) -> str:
         return f"{self._prefix}.{next(self._numbers)}"
 
+    def _wish(self) -> Mapping[str, Any]:
+        """The SKU and the number of GPUs of the next create."""
+        metal = self._chance.random() < 0.12
+        return (
+            {"sku": "h100.metal", "gpus": 8}
+            if metal
+            else {"sku": "h100.slice", "gpus": self._chance.choice(SLICE_GPUS)}
+        )
+
     def _create(self) -> Write:
         chance = self._chance
-        metal = chance.random() < 0.12
         asked: dict[str, Any] = {
-            "sku": "h100.metal" if metal else "h100.slice",
-            "gpus": 8 if metal else chance.choice(SLICE_GPUS),
-            "region": chance.choice(REGIONS),
-            "name": f"n{chance.getrandbits(32):08x}",
-        }
+            **self._wish(), "region": chance.choice(REGIONS), "name": f"n{chance.getrandbits(32):08x}",
+        }  # fmt: skip
         if chance.random() < ENDING_SHARE:
             asked["ends_at"] = datetime.now(UTC) + timedelta(seconds=chance.choice((2, 4, 6)))
         return writes.create(self._key(), asked, list(self._renter.keys))

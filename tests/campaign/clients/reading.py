@@ -9,28 +9,45 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from berth.client import (
     Allocation,
     AsyncClient,
     BerthError,
+    ConcurrencyLimited,
     CreatedAllocation,
     NotFound,
+    Payment,
+    RateLimited,
+    Replayed,
     Reservation,
     ReservationNotFound,
     ReservationRetired,
+    SshKey,
+    Webhook,
 )
 from berth.client.keyvalue_models import Commit
+from tests.campaign.accounts import Limited
 from tests.campaign.history import History, HoldSight, Offer, Question, ResourceSight, Sight, WriteKind
 
 READ_SECONDS_MAX = 5.0
+
+
+class Empty(RootModel[None]):
+    """The answer of a write that returns nothing."""
+
+
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
 ANSWERS: dict[WriteKind, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
     "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation, "commit": Commit,
+    "hook": Webhook, "hook_change": Webhook, "hook_rotate": Webhook, "hook_replay": Replayed, "hook_delete": Empty,
+    "top_up": Payment, "withdraw": Payment, "key_add": SshKey, "key_remove": Empty,
 }  # fmt: skip
 """What each kind of write is answered."""
+SECRETS = {"secret"}
+"""Members that a response to a status query does not show."""
 
 T = TypeVar("T")
 
@@ -111,7 +128,7 @@ class Reader:
             return None
         answer = ""
         if told.state == "committed":
-            answer = ANSWERS[kind].model_validate(told.result).model_dump_json()
+            answer = ANSWERS[kind].model_validate(told.result).model_dump_json(exclude=SECRETS)
         elif told.state == "rejected":
             answer = f"{told.code}: {told.result['detail']}"
         self._history.questions.append(question := Question(key, kind, asked, time.monotonic(), told.state, answer))
@@ -125,6 +142,8 @@ class Reader:
         except (NotFound, ReservationRetired):
             raise
         except (BerthError, TimeoutError) as error:
+            if isinstance(error, RateLimited | ConcurrencyLimited):
+                self._history.accounts.limited.append(Limited(self.name, what))
             self._history.count_read(f"{what} {getattr(error, 'code', 'client_timeout')}")
             return None
         if what != "get":  # counted by their sights

@@ -133,7 +133,7 @@ def deliveries_of_log(url: str) -> list[Delivery]:
     return [
         Delivery(
             row["version"], row["version"], str(row["event_id"]), row["event_type"], row["operation_key"], row["payload"],
-            row["occurred_at"], None if row["tenant_id"] is None else str(row["tenant_id"]),
+            row["occurred_at"], row["tenant_id"] and str(row["tenant_id"]), row["prev_version"], time.monotonic(),
         )
         for row in rows
     ]  # fmt: skip

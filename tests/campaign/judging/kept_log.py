@@ -35,4 +35,4 @@ class KeptLog:
     def of(self, tenant: str | None) -> list[Delivery]:
         """A tenant's events in order; all of them for operators (None)."""
         ordered = (self.events[version] for version in sorted(self.events))
-        return [event for event in ordered if tenant is None or event.tenant == tenant]
+        return [event for event in ordered if tenant is None or event.tenant_id == tenant]

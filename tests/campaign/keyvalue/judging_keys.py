@@ -81,8 +81,8 @@ def _check_answers(log: KeptLog, answered: Iterable[Answered]) -> Iterator[Viola
             )
             continue
         event = log.events[one.commit.version]
-        if (event.tenant or OPERATORS) != one.content.namespace:
-            yield Violation("as committed", f"{one.key}: version {event.version} is in namespace {event.tenant}")
+        if (event.tenant_id or OPERATORS) != one.content.namespace:
+            yield Violation("as committed", f"{one.key}: version {event.version} is in namespace {event.tenant_id}")
         if committed and list(event.data["operations"]) != [dict(member) for member in one.content.operations]:
             yield Violation("as committed", f"{one.key}: version {event.version} has other operations")
 
@@ -115,7 +115,7 @@ def _replay(
     for event in log.of(None):
         while waiting and waiting[-1].read_version < event.version:
             yield from _check_read(log, model, waiting.pop())
-        if (event.tenant or OPERATORS) != namespace:
+        if (event.tenant_id or OPERATORS) != namespace:
             continue
         key = event.operation_key or ""
         if event.type == "transaction":

@@ -46,9 +46,9 @@ def _named(session: Session) -> str:
 
 def _check_own(session: Session) -> Iterator[Violation]:
     for event in session.events:
-        if session.tenant is not None and event.tenant != session.tenant:
+        if session.tenant is not None and event.tenant_id != session.tenant:
             yield Violation(
-                "own events only", f"{_named(session)} got version {event.version} of tenant {event.tenant}"
+                "own events only", f"{_named(session)} got version {event.version} of tenant {event.tenant_id}"
             )
 
 
@@ -101,8 +101,8 @@ def _check_content(session: Session, log: KeptLog) -> Iterator[Violation]:
         if truth is None:
             yield Violation("as in the stream", f"{_named(session)}: version {event.version} is not in the stream")
             continue
-        same = (event.event_id, event.type, event.tenant, event.operation_key, _text(event.data)) == (
-            truth.event_id, truth.type, truth.tenant, truth.operation_key, _text(truth.data),
+        same = (event.event_id, event.type, event.tenant_id, event.operation_key, _text(event.data)) == (
+            truth.event_id, truth.type, truth.tenant_id, truth.operation_key, _text(truth.data),
         )  # fmt: skip
         if not same:
             yield Violation("as in the stream", f"{_named(session)}: version {event.version} differs from the stream")

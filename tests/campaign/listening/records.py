@@ -14,7 +14,7 @@ class Heard:
     prev_version: int | None
     event_id: str
     type: str
-    tenant: str | None
+    tenant_id: str | None
     operation_key: str | None
     data: dict[str, Any]
 

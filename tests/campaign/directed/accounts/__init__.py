@@ -1,0 +1,1 @@
+"""Directed scenes of webhooks, balances, quotas and rates."""
