@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel"]
+from tests.campaign.fleet_history import FLEET_EFFECTS, FleetHistory, FleetKind
+
+WriteKind = Literal["create", "take", "release", "force_release", "update", "hold", "confirm", "cancel"] | FleetKind
 """`take`: a create from a reservation; `update`: another end of an allocation."""
 
 EFFECTS: dict[str, frozenset[str]] = {
@@ -26,6 +28,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "hold": frozenset({"reservation.held"}),
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
+    **FLEET_EFFECTS,
 }
 """The event types that each kind of write may emit; every effect emits exactly one, with the write's key."""
 CREATES = frozenset({"create", "take"})
@@ -210,6 +213,7 @@ class History:
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last read of each allocation in the operator's list, after the run."""
+    fleet: FleetHistory = field(default_factory=FleetHistory)
 
     def moment(self, at: float) -> datetime:
         """That instant of the monotonic clock, as the servers' clocks showed it."""
@@ -245,4 +249,7 @@ class History:
         with path.open("w") as file:
             for kind in ("attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries"):
                 for entry in getattr(self, kind):
+                    file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
+            for kind in ("uses", "audited"):
+                for entry in getattr(self.fleet, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.campaign.history import History
+from tests.campaign.judging.fleet.judging_fleet import judge_fleet
 from tests.campaign.judging.judging_clients import Violation, judge_clients
 from tests.campaign.judging.judging_events import judge_events
 from tests.campaign.judging.judging_operations import judge_operations
@@ -13,5 +14,7 @@ from tests.campaign.judging.judging_windows import judge_windows
 
 def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
-    judges = (judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events)
+    judges = (
+        judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events, judge_fleet
+    )  # fmt: skip
     return [violation for judge in judges for violation in judge(history)]
