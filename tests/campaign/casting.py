@@ -11,6 +11,10 @@ from pathlib import Path
 import asyncssh
 
 from berth.client import AsyncClient, Client
+from tests.campaign.clients.fleet.cataloguing import CatalogueOperator
+from tests.campaign.clients.fleet.enrolling import CertificateOperator, NodeOperator
+from tests.campaign.clients.fleet.maintaining import MaintenanceOperator, SlotOperator
+from tests.campaign.clients.fleet.operator import FleetOperator
 from tests.campaign.clients.holding import SEATS, HoldingClient
 from tests.campaign.clients.load import Renter, RentingClient
 from tests.campaign.clients.operating import Operator
@@ -21,7 +25,7 @@ from tests.campaign.clients.windows import WindowClient
 from tests.campaign.history import History
 from tests.campaign.stage import Stage
 
-AnyClient = RentingClient | LivingClient | Operator
+AnyClient = RentingClient | LivingClient | Operator | FleetOperator
 RENTERS = 3
 RESERVERS = 2
 HELD_GPUS_MAX = 24
@@ -87,6 +91,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         for number in range(options.starters):
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
+        clients += _at_fleet(stage, admins, renters[0], history)
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
@@ -104,11 +109,28 @@ def _at_windows(options: CampaignOptions, reservers: Sequence[Renter], history: 
     ]
 
 
+def _at_fleet(
+    stage: Stage, admins: Sequence[AsyncClient], buyer: Renter, history: History
+) -> list[FleetOperator]:  # fmt: skip
+    """Operators of catalogue and fleet; the nodes that tenants have from the start stay."""
+    present = dict(history.nodes)
+    nodes = sorted(present.values())
+    return [
+        CatalogueOperator(admins, buyer, history),
+        NodeOperator(admins, stage, history),
+        CertificateOperator(admins, stage, present, history),
+        MaintenanceOperator(admins, nodes, history),
+        SlotOperator(admins, nodes, history),
+    ]
+
+
 def _look_at_fleet(stage: Stage, history: History) -> None:
     with stage.admin() as admin:
         for seat in SEATS:
             admin.create_resource(seat)
         history.nodes.update({node.name: node.id for node in admin.iterate_nodes()})
+        for node_id in history.nodes.values():
+            history.fleet.first_units[node_id] = min(slot.unit for slot in admin.get_node(node_id).slots or ())
 
 
 def _tenant(stage: Stage, gpus_limit: int | None) -> tuple[uuid.UUID, str]:

@@ -16,6 +16,7 @@ from berth.cli.deployment.stream_check import StreamUnreachable, check_stream
 from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
+from tests.campaign.clients.fleet.reading import read_fleet
 from tests.campaign.clients.quiet import online
 from tests.campaign.history import History
 from tests.campaign.injuring import Injurer
@@ -86,12 +87,13 @@ async def _play(
     async with open_cast(stage, options, history) as cast:
         history.began = time.monotonic()
         subscriber = Subscriber(stage.endpoints.nats_url, history)
-        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch)):
+        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch, stage)):
             await _storm(options, stage, history, cast.clients, disturb(stage, history))
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
             stuck += await online(cast.admin)
+            stuck += await read_fleet(cast.admin, history)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
@@ -133,8 +135,9 @@ async def _storm(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _look_at_nodes(watch: NodeWatch) -> None:
+async def _look_at_nodes(watch: NodeWatch, stage: Stage) -> None:
     while True:
+        watch.follow(stage.agent_directories, stage.agent_logs)
         await to_thread_whole(watch.look)
         await pause(NODE_LOOK_SECONDS)
 

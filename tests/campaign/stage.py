@@ -17,11 +17,13 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from berth.local.authority import Authority
+from berth.local.fleet import PlannedNode
 from berth.local.options import StackOptions
 from berth.local.processes import (
     ChildProcess,
     Endpoints,
     ProcessPlan,
+    agent_plan,
     issuer_plan,
     orchestrator_plan,
     relay_plan,
@@ -49,6 +51,8 @@ DEADLINES = {
     "BERTH_TRANSACTION_TIMEOUT_SECONDS": "10",
     "BERTH_UNITS_SECONDS_MAX": "12",
     "BERTH_RESERVATION_RETENTION_SECONDS": "20",
+    # From a minute before its issue, so that it is renewed after 20 s.
+    "BERTH_NODE_CERTIFICATE_SECONDS": "100",
 }
 WORKER = {
     **DEADLINES,
@@ -76,6 +80,7 @@ class Stage(Stack):
     def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
         self.plant = plant
         self.links = Proxies()
+        self._leaving: list[ChildProcess] = []
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
 
@@ -130,11 +135,43 @@ class Stage(Stack):
                 linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port)).port}{after}"
         return linked
 
+    def token_file(self, name: str) -> Path:
+        """Where the agent of a node looks for an enrolment token."""
+        return self.state.secrets / f"enrolment-{name}.token"
+
+    def add_agent(self, planned: PlannedNode) -> None:
+        """Start the agent of a node that was registered since, with the token in its file; it is not waited for."""
+        directory = self.state.agent(planned.name)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        port = self._ports.of(f"agent-{planned.name}-metrics")
+        plan = agent_plan(
+            planned, self.endpoints, self.authority, directory, self.token_file(planned.name), port, self.options.guests
+        )
+        added = self._as_asked(self._with(plan, {**AGENT, "BERTH_AGENT_DRIVER": "noop"}))
+        child = ChildProcess(added, self.state.log / f"{added.name.replace(' ', '-')}.log")
+        child.spawn()
+        self._children.append(child)
+
+    def release_agent(self, name: str) -> None:
+        """From now on the agent of a node may end by itself: it is neither started again nor waited for."""
+        child = self._child(f"agent {name}")
+        if child is not None:
+            self._children.remove(child)
+            self._leaving.append(child)
+
+    def take_agent_back(self, name: str) -> None:
+        """The opposite."""
+        for child in [child for child in self._leaving if child.name == f"agent {name}"]:
+            self._leaving.remove(child)
+            self._children.append(child)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop everything, the links last."""
         try:
+            for child in self._leaving:
+                child.kill()
             super().__exit__(kind, error, trace)
         finally:
             self.links.close()

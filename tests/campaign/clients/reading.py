@@ -21,13 +21,15 @@ from berth.client import (
     ReservationNotFound,
     ReservationRetired,
 )
+from tests.campaign.fleet_history import FLEET_ANSWERS
 from tests.campaign.history import History, HoldSight, Offer, Question, ResourceSight, Sight, WriteKind
 
 READ_SECONDS_MAX = 5.0
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
-ANSWERS: dict[WriteKind, type[BaseModel]] = {
+ANSWERS: dict[str, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
     "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation,
+    **FLEET_ANSWERS,
 }  # fmt: skip
 """What each kind of write is answered."""
 
@@ -110,7 +112,7 @@ class Reader:
             return None
         answer = ""
         if told.state == "committed":
-            answer = ANSWERS[kind].model_validate(told.result).model_dump_json()
+            answer = ANSWERS[kind].model_validate(told.result or {}).model_dump_json()
         elif told.state == "rejected":
             answer = f"{told.code}: {told.result['detail']}"
         self._history.questions.append(question := Question(key, kind, asked, time.monotonic(), told.state, answer))

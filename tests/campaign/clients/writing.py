@@ -25,7 +25,8 @@ ASKING_SHARE = 0.5
 REFUSALS = frozenset(
     {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
      "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
-     "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid"}
+     "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid",
+     "image_in_use", "node_in_use", "maintenance_conflict", "maintenance_window_invalid"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/reference/http-api.md)."""
 
@@ -62,7 +63,8 @@ class Writer:
             attempt = await self.attempt(write, self._chance.choice(self.clients))
             if attempt.outcome in self._final or time.monotonic() > self.give_up_at:
                 return attempt
-            if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
+            is_open = attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE
+            if is_open or attempt.code in write.hopeless:
                 # The repetition must return the same as the status query.
                 await self.ask(write)
             await pause(seconds * self._chance.uniform(0.5, 1.0))
