@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.testbuild.bugs_of_fleet import SQL_OF_FLEET
 from tests.testbuild.planting import rewritten_function
 
 _NO_NODE_LOCK = rewritten_function(
@@ -33,6 +34,7 @@ create trigger planted_fit after update on claims
 """
 
 PLANTED_SQL: dict[str, str] = {
+    **SQL_OF_FLEET,
     "no_claim_constraints": _NO_RIGHT + _NO_OCCUPANT + _NO_NODE_LOCK,
     "no_right_constraint": _NO_RIGHT,
     "no_occupant_constraint": _NO_OCCUPANT,

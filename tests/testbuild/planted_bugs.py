@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_relay, bugs_of_worker
+from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_fleet, bugs_of_relay, bugs_of_worker
 from tests.testbuild.bugs_of_database import PLANTED_SQL
 from tests.testbuild.planting import unplant
 
@@ -28,6 +28,14 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "tombstones_forgotten": bugs_of_control_plane.forget_tombstones,
     "windows_always_begun": bugs_of_control_plane.take_every_window_for_begun,
     "signal_is_fact": bugs_of_control_plane.believe_that_ended_is_done,
+    "catalogue_apart_from_key": bugs_of_fleet.change_the_catalogue_apart_from_its_key,
+    "drain_forgets_unit": bugs_of_fleet.forget_a_unit_of_drains,
+    "node_retired_in_use": bugs_of_fleet.retire_nodes_in_use,
+    "price_of_activation": bugs_of_fleet.sell_at_the_price_of_activation,
+    "retired_sku_sold": bugs_of_fleet.sell_retired_skus,
+    "revocation_unchecked": bugs_of_fleet.accept_revoked_certificates,
+    "uncordon_by_word": bugs_of_fleet.uncordon_by_word_alone,
+    "window_without_claim": bugs_of_fleet.commit_windows_without_claims,
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
