@@ -51,6 +51,8 @@ class CampaignOptions:
     holders: int = 3
     window_clients: int = 6
     starters: int = 2
+    changes_fleet: bool = True
+    """Whether operators change catalogue and fleet."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         for number in range(options.starters):
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
-        clients += _at_fleet(stage, admins, renters[0], history)
+        clients += _at_fleet(stage, admins, renters[0], history) if options.changes_fleet else []
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)

@@ -51,8 +51,6 @@ DEADLINES = {
     "BERTH_TRANSACTION_TIMEOUT_SECONDS": "10",
     "BERTH_UNITS_SECONDS_MAX": "12",
     "BERTH_RESERVATION_RETENTION_SECONDS": "20",
-    # From a minute before its issue, so that it is renewed after 20 s.
-    "BERTH_NODE_CERTIFICATE_SECONDS": "100",
 }
 WORKER = {
     **DEADLINES,
@@ -66,6 +64,8 @@ WORKER = {
     "BERTH_WORKER_POSITION_SECONDS": "1",
     "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
 }
+ISSUER = {"BERTH_NODE_CERTIFICATE_SECONDS": "100"}
+"""A certificate is valid from a minute before its issue, so that it is renewed after 20 s."""
 RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
 AGENT = {
     "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
@@ -104,7 +104,7 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API}, "worker": WORKER, "outbox_relay": RELAY,
+            "orchestrator": {**DEADLINES, **NODE_API, **ISSUER}, "worker": WORKER, "outbox_relay": RELAY,
         }  # fmt: skip
         return [self._with(plan, more[plan.module]) for plan in plans]
 

@@ -84,7 +84,9 @@ def run_upgrade(
     directory: Path, seconds: float, seed: int, agents: int = 4, clients: int = 4
 ) -> tuple[Report, History]:
     """Play it and judge it, every request included."""
-    options = CampaignOptions(directory / "var", seconds, seed, agents=agents, clients=clients)
+    options = CampaignOptions(
+        directory / "var", seconds, seed, agents=agents, clients=clients, changes_fleet=False
+    )  # fmt: skip
     stage = UpgradeStage(directory, agents)
     report, history = run_on(options, stage, lambda _, history: RollingUpgrade(stage, history, seconds * CALM_SHARE))
     report.violations += judge_requests(history.attempts)
