@@ -50,7 +50,7 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("cordon_ignored", nodes.a_create_on_a_cordoned_node, ("placed in service",)),
     ("quarantine_ignored", nodes.a_create_on_a_slot_in_quarantine, ("placed in service",)),
     ("drain_forgets_unit", nodes.a_drain_with_something_left, ("emptied",)),
-    ("node_retired_in_use", nodes.a_retirement_with_something_left, ("emptied", "retired, no task")),
+    ("node_retired_in_use", nodes.a_retirement_with_something_left, ("emptied", "retired, no task", "revoked")),
     ("uncordon_by_word", nodes.an_uncordon, ("node state",)),
     ("window_without_claim", nodes.a_create_in_a_maintenance_window, ("maintenance alone", "verify maintenance")),
     ("revocation_unchecked", nodes.a_certificate_after_its_revocation, ("revoked",)),

@@ -147,6 +147,8 @@ class NodeOperator(_WithAgents):
     async def _retire(self, node_id: UUID, name: str) -> None:
         """Retire it, while its agent goes on for a while with a certificate that is refused."""
         stolen = self._copy(node_id, name)
+        if stolen is not None:
+            await stolen.use(self._history)
         self._stage.release_agent(name)
         if not await self.done(lambda key: changes.retire(key, node_id)):
             self._stage.take_agent_back(name)

@@ -71,9 +71,10 @@ def a_drain_with_something_left(scene: Scene) -> None:
 
 
 def a_retirement_with_something_left(scene: Scene) -> None:
-    """A node is to be retired while an allocation is active on it, and again when it is gone."""
+    """A node is to be retired while an allocation is active on it, and again when it is gone; its certificate is used."""
     seeded = begin(scene)
     node_id = seeded.nodes[0].id
+    _certify(scene, node_id)
     allocation_id = create_allocation(scene.url, seeded)
 
     async def retire(context: Context, key: str) -> None:
@@ -82,10 +83,12 @@ def a_retirement_with_something_left(scene: Scene) -> None:
 
     async def play(context: Context) -> None:
         await scene.provision(context, allocation_id)
+        await _use(scene, context, node_id)
         await retire(context, "early")
         await release(context, seeded, allocation_id)
         await scene.clean_up(context, allocation_id)
         await retire(context, "late")
+        await _use(scene, context, node_id)
 
     scene.run(play)
     read_end(scene)
@@ -127,12 +130,7 @@ def a_certificate_after_its_revocation(scene: Scene) -> None:
     """A node calls with its certificate before and after it was revoked."""
     seeded = begin(scene)
     node_id = seeded.nodes[0].id
-    with connect(scene.url) as connection:
-        connection.execute(
-            "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
-            " select %s, id, epoch, %s, now() - interval '1 minute', now() + interval '1 hour' from nodes where id = %s",
-            (SERIAL, b"\0" * 32, node_id),
-        )
+    _certify(scene, node_id)
 
     async def play(context: Context) -> None:
         await _use(scene, context, node_id)
@@ -141,6 +139,16 @@ def a_certificate_after_its_revocation(scene: Scene) -> None:
         await _use(scene, context, node_id)
 
     scene.run(play)
+
+
+def _certify(scene: Scene, node_id: UUID) -> None:
+    """The node has a certificate, as if it had enrolled."""
+    with connect(scene.url) as connection:
+        connection.execute(
+            "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
+            " select %s, id, epoch, %s, now() - interval '1 minute', now() + interval '1 hour' from nodes where id = %s",
+            (SERIAL, b"\0" * 32, node_id),
+        )
 
 
 async def _use(scene: Scene, context: Context, node_id: UUID) -> None:

@@ -19,9 +19,12 @@ def check_uses(history: History) -> Iterator[Violation]:
     The listener reads the certificate's row on each call, so there is no delay. A certificate is earlier if it was used before.
     """
     revoked: dict[UUID, list[float]] = defaultdict(list)
-    for attempt in history.attempts:
-        if attempt.kind in ENDING and attempt.outcome is Outcome.DONE:
-            revoked[UUID(json.loads(attempt.content)["subject"].removeprefix("nodes/"))].append(attempt.ended)
+    for attempts in history.by_key().values():
+        done = [attempt for attempt in attempts if attempt.kind in ENDING and attempt.outcome is Outcome.DONE]
+        if done:
+            # A repetition revokes nothing: the certificate may be that of a later enrolment.
+            node_id = UUID(json.loads(done[0].content)["subject"].removeprefix("nodes/"))
+            revoked[node_id].append(min(attempt.ended for attempt in done))
     first_used: dict[str, float] = {}
     for use in sorted(history.fleet.uses, key=lambda use: use.asked):
         known_since = first_used.setdefault(use.serial, use.asked)

@@ -227,11 +227,12 @@ def test_a_revoked_certificate_is_accepted_for_nothing() -> None:
         return CertificateUse(NODE, serial, "/node/v1/key-set", asked, asked + 0.1, is_accepted)
 
     history = history_of()
-    history.attempts.append(
-        Attempt("revoke", "revoke", "operator", json.dumps({"subject": f"nodes/{NODE}"}), 5.0, 6.0, Outcome.DONE)
-    )
+    content = json.dumps({"subject": f"nodes/{NODE}"})
+    history.attempts += [
+        Attempt("revoke", "revoke", "operator", content, began, began + 1, Outcome.DONE) for began in (5.0, 9.0)
+    ]
     history.fleet.uses = [
-        used("old", 1, True), used("old", 5.5, True), used("old", 7, False), used("new", 8, True)
+        used("old", 1, True), used("old", 5.5, True), used("old", 7, False), used("new", 8, True), used("new", 11, True)
     ]  # fmt: skip
     assert found(history) == set()
     history.fleet.uses.append(used("old", 9, True))
