@@ -194,7 +194,7 @@ class CertificateOperator(_WithAgents):
         try:
             before = await self.read("node", lambda client: client.get_node(node_id))
             await self._token(node_id, name)
-        except BerthError:
+        except (BerthError, TimeoutError):
             return
         if not await self.done(lambda key: changes.revoke(key, node_id)):
             return

@@ -49,7 +49,7 @@ class MaintenanceOperator(FleetOperator):
         starts_at = datetime.now(UTC) + timedelta(seconds=self._chance.choice(AHEAD_SECONDS))
         ends_at = starts_at + timedelta(seconds=self._chance.choice(LONG_SECONDS))
         if self._chance.random() < 0.5:
-            await self.read(
+            await self.read_once(
                 "plan", lambda c: c.plan_maintenance(resources=resources, starts_at=starts_at, ends_at=ends_at)
             )
         allocations = "refuse" if self._chance.random() < 0.2 else "notify"

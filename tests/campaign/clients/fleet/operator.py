@@ -7,6 +7,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from berth.client import AsyncClient, BerthError
@@ -105,13 +106,26 @@ class FleetOperator(ABC):
         """The answer, however long it takes: servers come back. Raises `BerthError` when the time is up."""
         while True:
             try:
-                async with asyncio.timeout(READ_SECONDS_MAX):
-                    return await read(self._chance.choice(self._admins))
-            except (BerthError, TimeoutError) as error:
-                self._history.count_read(f"{what} {getattr(error, 'code', 'client_timeout')}")
+                return await self._read(what, read)
+            except (BerthError, TimeoutError):
                 if not self.has_time:
                     raise
             await pause(AGAIN_SECONDS)
+
+    async def read_once(self, what: str, read: Callable[[AsyncClient], Awaitable[object]]) -> None:
+        """Read, and note how that ended."""
+        with suppress(BerthError, TimeoutError):
+            await self._read(what, read)
+
+    async def _read(self, what: str, read: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(READ_SECONDS_MAX):
+                found = await read(self._chance.choice(self._admins))
+        except (BerthError, TimeoutError) as error:
+            self._history.count_read(f"{what} {getattr(error, 'code', 'client_timeout')}")
+            raise
+        self._history.count_read(f"{what} ok")
+        return found
 
     @abstractmethod
     async def _change(self) -> None:
