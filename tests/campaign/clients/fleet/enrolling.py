@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Literal
 from uuid import UUID
 
 from berth.client import AsyncClient, BerthError
@@ -18,6 +19,7 @@ from tests.campaign.clients.fleet import changes
 from tests.campaign.clients.fleet.certificates import StolenCertificate
 from tests.campaign.clients.fleet.operator import FleetOperator
 from tests.campaign.clients.load import REGIONS
+from tests.campaign.clients.writes import Write
 from tests.campaign.history import History, Outcome
 from tests.campaign.stage import Stage
 from tests.support.waiting import pause
@@ -30,6 +32,8 @@ LOOK_SECONDS = 0.3
 REVOKED_EVERY_SECONDS = (4.0, 12.0)
 LEFT_SECONDS = 2.0
 """A retired node's agent goes on for so long."""
+
+AtDeadline = Literal["stay", "release"]
 
 
 class _WithAgents(FleetOperator):
@@ -129,9 +133,14 @@ class NodeOperator(_WithAgents):
 
     async def _drain(self, node_id: UUID) -> bool:
         """Whether the node is empty in time; at the deadline allocations stay, and are released by another order."""
-        deadline = datetime.now(UTC) + timedelta(seconds=self._chance.choice(DEADLINE_SECONDS))
-        policy = self._chance.choice(("stay", "release"))
-        if not await self.done(lambda key: changes.drain(key, node_id, deadline, policy)):  # type: ignore[arg-type]
+        seconds = self._chance.choice(DEADLINE_SECONDS)
+
+        def order(key: str, at_deadline: AtDeadline) -> Write:
+            """With another deadline for each key: one that has passed before the write was done is refused for ever."""
+            return changes.drain(key, node_id, datetime.now(UTC) + timedelta(seconds=seconds), at_deadline)
+
+        policy: AtDeadline = "stay" if self._chance.random() < 0.5 else "release"
+        if not await self.done(partial(order, at_deadline=policy)):
             return False
         if self._chance.random() < 0.3:
             await self.done(lambda key: changes.cordon(key, node_id))  # a draining node stays draining
@@ -139,9 +148,8 @@ class NodeOperator(_WithAgents):
             await self.pause(1.0)
             await self.done(lambda key: changes.retire(key, self._nowhere()))  # refused: there is none
         if policy == "stay":
-            await self.pause((deadline - datetime.now(UTC)).total_seconds())
-            again = datetime.now(UTC) + timedelta(seconds=DEADLINE_SECONDS[0])
-            await self.done(lambda key: changes.drain(key, node_id, again, "release"))
+            await self.pause(seconds)
+            await self.done(partial(order, at_deadline="release"))
         return await self._until(node_id, DRAINED_SECONDS_MAX, epoch=1, state="drained") is not None
 
     async def _retire(self, node_id: UUID, name: str) -> None:
