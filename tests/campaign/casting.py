@@ -12,10 +12,14 @@ import asyncssh
 import psycopg
 
 from berth.client import AsyncClient, Client
-from tests.campaign.clients.accounts.casting import open_accounts
+from tests.campaign.clients.accounts.casting import AccountCast, open_accounts
 from tests.campaign.clients.accounts.owning import HookOwner
 from tests.campaign.clients.accounts.receiving import HookReceiver
 from tests.campaign.clients.accounts.spending import Treasurer
+from tests.campaign.clients.fleet.cataloguing import CatalogueOperator
+from tests.campaign.clients.fleet.enrolling import CertificateOperator, NodeOperator
+from tests.campaign.clients.fleet.maintaining import MaintenanceOperator, SlotOperator
+from tests.campaign.clients.fleet.operator import FleetOperator
 from tests.campaign.clients.holding import SEATS, HoldingClient
 from tests.campaign.clients.load import Renter, RentingClient
 from tests.campaign.clients.operating import Operator
@@ -30,7 +34,7 @@ from tests.campaign.listening.casting import Tenancy, subscribers_of
 from tests.campaign.listening.subscribers import HttpSubscriber
 from tests.campaign.stage import Stage
 
-AnyClient = RentingClient | LivingClient | Operator | KeyClient | HookReceiver | HookOwner | Treasurer
+AnyClient = RentingClient | LivingClient | Operator | KeyClient | HookReceiver | HookOwner | Treasurer | FleetOperator
 RENTERS = 3
 RESERVERS = 2
 HELD_GPUS_MAX = 24
@@ -59,6 +63,10 @@ class CampaignOptions:
     key_clients: int = 5
     subscribes: bool = True
     """Whether subscribers of the feed and of the socket run beside the load."""
+    keeps_accounts: bool = True
+    """Whether webhooks, a balance and low quotas are used."""
+    changes_fleet: bool = True
+    """Whether operators change catalogue and fleet."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +123,11 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
         keepers = _keepers(options, tenancies, history)
         subscribed = list(tenancies)
-        accounts = await open_accounts(opened, history, renters, admins, open_renter)
+        accounts = AccountCast([], [], [])
+        if options.keeps_accounts:
+            accounts = await open_accounts(opened, history, renters, admins, open_renter)
         clients += accounts.clients
+        clients += _at_fleet(stage, admins, renters[0], history) if options.changes_fleet else []
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
@@ -147,11 +158,28 @@ def _at_windows(options: CampaignOptions, reservers: Sequence[Renter], history: 
     ]
 
 
+def _at_fleet(
+    stage: Stage, admins: Sequence[AsyncClient], buyer: Renter, history: History
+) -> list[FleetOperator]:  # fmt: skip
+    """Operators of catalogue and fleet; the nodes that tenants have from the start stay."""
+    present = dict(history.nodes)
+    nodes = sorted(present.values())
+    return [
+        CatalogueOperator(admins, buyer, history),
+        NodeOperator(admins, stage, history),
+        CertificateOperator(admins, stage, present, history),
+        MaintenanceOperator(admins, nodes, history),
+        SlotOperator(admins, nodes, history),
+    ]
+
+
 def _look_at_fleet(stage: Stage, history: History) -> None:
     with stage.admin() as admin:
         for seat in SEATS:
             admin.create_resource(seat)
         history.nodes.update({node.name: node.id for node in admin.iterate_nodes()})
+        for node_id in history.nodes.values():
+            history.fleet.first_units[node_id] = min(slot.unit for slot in admin.get_node(node_id).slots or ())
 
 
 def _tenant(

@@ -15,13 +15,17 @@ from typing import Any, Literal
 from uuid import UUID
 
 from tests.campaign.accounts import Accounts
+from tests.campaign.fleet_history import FLEET_EFFECTS, FleetHistory, FleetKind
 from tests.campaign.keyvalue.records import KeyRead, StatusSight
 from tests.campaign.listening.records import PolicySpan, Session
 
-WriteKind = Literal[
-    "create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit", "hook", "hook_change",
-    "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove",
-]  # fmt: skip
+WriteKind = (
+    Literal[
+        "create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit", "hook", "hook_change",
+        "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove",
+    ]
+    | FleetKind
+)  # fmt: skip
 """`take`: a create from a reservation; `update`: another end of an allocation; `commit`: a transaction of keys and values;
 `hook...`: of webhooks; `key_...`: of SSH keys."""
 
@@ -35,6 +39,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
     "commit": frozenset({"transaction"}),
+    **FLEET_EFFECTS,
     **dict.fromkeys(
         ("hook", "hook_change", "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove"),
         frozenset({"operation.committed"}),
@@ -243,6 +248,7 @@ class History:
     """How reads other than sights ended, by kind and outcome."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last read of each allocation in the operator's list, after the run."""
+    fleet: FleetHistory = field(default_factory=FleetHistory)
 
     def moment(self, at: float) -> datetime:
         """That instant of the monotonic clock, as the servers' clocks showed it."""
@@ -281,4 +287,7 @@ class History:
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
             for kind in ("hooks", "messages"):
                 for entry in getattr(self.accounts, kind):
+                    file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
+            for kind in ("uses", "audited"):
+                for entry in getattr(self.fleet, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

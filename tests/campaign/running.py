@@ -17,6 +17,7 @@ from orchestrator.verification.all_checks import run_checks
 from tests.campaign.beside import beside, to_thread_whole
 from tests.campaign.casting import AnyClient, CampaignOptions, open_cast
 from tests.campaign.clients.accounts.settling import read_books, settle_hooks
+from tests.campaign.clients.fleet.reading import read_fleet
 from tests.campaign.clients.quiet import online
 from tests.campaign.history import Delivery, History
 from tests.campaign.injuring import Injurer
@@ -90,19 +91,21 @@ async def _play(
         history.log_age_seconds_min = LOG_AGE_SECONDS_MIN if stage.truncates else None
         subscriber = Subscriber(stage.endpoints.nats_url, history)
         listening = {one.name: one.run for one in cast.subscribers}
-        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch), **listening):
+        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch, stage), **listening):
             await _storm(options, stage, history, cast.clients, disturb(stage, history))
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
             stuck += await settle_hooks(cast.hook_owners, history, lambda: subscriber.cursor)
             stuck += await online(cast.admin)
+            stuck += await read_fleet(cast.admin, history)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]
             violations += [] if stuck else await cast.quiet.judge()
             behind = await catch_up(stage.endpoints.database_url, subscriber)
             violations += [Violation("event published", behind)] if behind else []
             violations += await read_to_the_end(cast.keepers, cast.subscribers, history)
-            unread = await read_books(cast.admin, stage.endpoints.database_url, history)
+            keeps = options.keeps_accounts
+            unread = await read_books(cast.admin, stage.endpoints.database_url, history) if keeps else []
             violations += [Violation("books read", sentence) for sentence in unread]
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
@@ -141,8 +144,9 @@ async def _storm(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _look_at_nodes(watch: NodeWatch) -> None:
+async def _look_at_nodes(watch: NodeWatch, stage: Stage) -> None:
     while True:
+        watch.follow(stage.agent_directories, stage.agent_logs)
         await to_thread_whole(watch.look)
         await pause(NODE_LOOK_SECONDS)
 
@@ -187,5 +191,10 @@ def _replay(database_url: str, history: History) -> list[str]:
 def _event_of(delivery: Delivery) -> Event:
     assert delivery.at is not None, "the stream has the time of each event"
     return Event(
-        delivery.version, delivery.type, delivery.at, delivery.tenant_id or "", delivery.operation_key or "", delivery.data
+        delivery.version,
+        delivery.type,
+        delivery.at,
+        delivery.tenant_id or "",
+        delivery.operation_key or "",
+        delivery.data,
     )

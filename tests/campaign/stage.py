@@ -18,11 +18,13 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from berth.local.authority import Authority
+from berth.local.fleet import PlannedNode
 from berth.local.options import StackOptions
 from berth.local.processes import (
     ChildProcess,
     Endpoints,
     ProcessPlan,
+    agent_plan,
     issuer_plan,
     orchestrator_plan,
     relay_plan,
@@ -83,6 +85,8 @@ WEBHOOKS = {
     **{name: DEADLINES[name] for name in ("BERTH_LOCK_TIMEOUT_SECONDS", "BERTH_TRANSACTION_TIMEOUT_SECONDS")},
     "BERTH_WEBHOOK_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS), "BERTH_WEBHOOK_TICK_SECONDS": "0.2",
 }  # fmt: skip
+ISSUER = {"BERTH_NODE_CERTIFICATE_SECONDS": "100"}
+"""A certificate is valid from a minute before its issue, so that it is renewed after 20 s."""
 RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
 AGENT = {
     "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
@@ -101,6 +105,7 @@ class Stage(Stack):
         self.plant = plant
         self.truncates = truncates
         self.links = Proxies()
+        self._leaving: list[ChildProcess] = []
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
 
@@ -127,7 +132,7 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API, **KEPT, **RATES},
+            "orchestrator": {**DEADLINES, **NODE_API, **KEPT, **RATES, **ISSUER},
             "worker": {**WORKER, **(TRUNCATION if self.truncates else {})},
             "outbox_relay": RELAY,
         }
@@ -160,11 +165,43 @@ class Stage(Stack):
                 linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port)).port}{after}"
         return linked
 
+    def token_file(self, name: str) -> Path:
+        """Where the agent of a node looks for an enrolment token."""
+        return self.state.secrets / f"enrolment-{name}.token"
+
+    def add_agent(self, planned: PlannedNode) -> None:
+        """Start the agent of a node that was registered since, with the token in its file; it is not waited for."""
+        directory = self.state.agent(planned.name)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        port = self._ports.of(f"agent-{planned.name}-metrics")
+        plan = agent_plan(
+            planned, self.endpoints, self.authority, directory, self.token_file(planned.name), port, self.options.guests
+        )
+        added = self._as_asked(self._with(plan, {**AGENT, "BERTH_AGENT_DRIVER": "noop"}))
+        child = ChildProcess(added, self.state.log / f"{added.name.replace(' ', '-')}.log")
+        child.spawn()
+        self._children.append(child)
+
+    def release_agent(self, name: str) -> None:
+        """From now on the agent of a node may end by itself: it is neither started again nor waited for."""
+        child = self._child(f"agent {name}")
+        if child is not None:
+            self._children.remove(child)
+            self._leaving.append(child)
+
+    def take_agent_back(self, name: str) -> None:
+        """The opposite."""
+        for child in [child for child in self._leaving if child.name == f"agent {name}"]:
+            self._leaving.remove(child)
+            self._children.append(child)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop everything, the links last."""
         try:
+            for child in self._leaving:
+                child.kill()
             super().__exit__(kind, error, trace)
         finally:
             self.links.close()

@@ -14,6 +14,7 @@ import pytest
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 from tests.campaign.directed import database, processes, reservations
 from tests.campaign.directed.accounts.scenes import ACCOUNT_SCENES
+from tests.campaign.directed.fleet import catalogue, nodes
 from tests.campaign.directed.live_scenes import LIVE_SCENES
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
@@ -49,6 +50,16 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("versions_by_transaction_id", database.a_release_that_began_first_and_won_last, ("legal path", "rising fences")),
     ("versions_from_outbox_ids", database.a_create_that_was_rolled_back, ("gapless",)),
     *ACCOUNT_SCENES,
+    ("cordon_ignored", nodes.a_create_on_a_cordoned_node, ("placed in service",)),
+    ("quarantine_ignored", nodes.a_create_on_a_slot_in_quarantine, ("placed in service",)),
+    ("drain_forgets_unit", nodes.a_drain_with_something_left, ("emptied",)),
+    ("node_retired_in_use", nodes.a_retirement_with_something_left, ("emptied", "retired, no task", "revoked")),
+    ("uncordon_by_word", nodes.an_uncordon, ("node state",)),
+    ("window_without_claim", nodes.a_create_in_a_maintenance_window, ("maintenance alone", "verify maintenance")),
+    ("revocation_unchecked", nodes.a_certificate_after_its_revocation, ("revoked",)),
+    ("retired_sku_sold", catalogue.a_create_after_the_retirement, ("retired, not sold",)),
+    ("price_of_activation", catalogue.a_price_that_changes_during_a_provision, ("price kept",)),
+    ("catalogue_apart_from_key", catalogue.a_change_that_comes_again, ("catalogue",)),
 ]
 
 

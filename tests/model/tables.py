@@ -23,10 +23,11 @@ from nodes n join slots s on s.node_id = n.id
 union all
 select id, json_build_array(json_build_array(unit, unit + 1)), state <> 'in_service' from resources
 """
+# The model has no maintenance windows: their claims are tests/campaign/judging/fleet's.
 _CLAIMS: LiteralString = """
 select owner_kind || 's/' || owner_id,
        (select json_agg(json_build_array(lower(part), upper(part))) from unnest(units) part),
-       lower(during), upper(during), booked, occupied from claims
+       lower(during), upper(during), booked, occupied from claims where owner_kind <> 'maintenance'
 """
 _ALLOCATIONS: LiteralString = """
 select id::text, tenant_id::text, case state when 'provisioning' then 'requested' else state end from allocations

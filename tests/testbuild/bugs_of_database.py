@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.testbuild.bugs_of_accounts import ACCOUNT_SQL
+from tests.testbuild.bugs_of_fleet import SQL_OF_FLEET
 from tests.testbuild.planting import rewritten_function
 
 _NO_NODE_LOCK = rewritten_function(
@@ -34,6 +35,7 @@ create trigger planted_fit after update on claims
 """
 
 DATABASE_SQL: dict[str, str] = {
+    **SQL_OF_FLEET,
     "no_claim_constraints": _NO_RIGHT + _NO_OCCUPANT + _NO_NODE_LOCK,
     "no_right_constraint": _NO_RIGHT,
     "no_occupant_constraint": _NO_OCCUPANT,

@@ -85,8 +85,9 @@ def run_upgrade(
 ) -> tuple[Report, History]:
     """Play it and judge it, every request included."""
     options = CampaignOptions(
-        directory / "var", seconds, seed, agents=agents, clients=clients, key_clients=0, subscribes=False
-    )
+        directory / "var", seconds, seed, agents=agents, clients=clients, key_clients=0, subscribes=False,
+        changes_fleet=False, keeps_accounts=False,
+    )  # fmt: skip
     stage = UpgradeStage(directory, agents)
     report, history = run_on(options, stage, lambda _, history: RollingUpgrade(stage, history, seconds * CALM_SHARE))
     report.violations += judge_requests(history.attempts)

@@ -21,7 +21,7 @@ GPUS = 2
 
 
 async def online(admin: AsyncClient) -> list[str]:
-    """Wait until every node is there with all its slots; a sentence for each that is not in time."""
+    """Wait until every node that is not retired is there with all its slots; a sentence for each that is not in time."""
 
     async def missing() -> list[str]:
         try:
@@ -31,7 +31,8 @@ async def online(admin: AsyncClient) -> list[str]:
         return [
             f"{node.name} has {node.free_slots} of {node.slot_count} slots free, state {node.state}, online {node.online}"
             for node in nodes
-            if not node.online or node.state != "active" or node.free_slots != node.slot_count
+            if node.state != "retired"
+            and (not node.online or node.state != "active" or node.free_slots != node.slot_count)
         ]
 
     return await read_until(missing, lambda sentences: not sentences, ONLINE_SECONDS_MAX)

@@ -29,6 +29,7 @@ from berth.client import (
 )
 from berth.client.keyvalue_models import Commit
 from tests.campaign.accounts import Limited
+from tests.campaign.fleet_history import FLEET_ANSWERS
 from tests.campaign.history import History, HoldSight, Offer, Question, ResourceSight, Sight, WriteKind
 
 READ_SECONDS_MAX = 5.0
@@ -39,11 +40,12 @@ class Empty(RootModel[None]):
 
 
 ON_ITS_WAY = frozenset({"requested", "provisioning"})
-ANSWERS: dict[WriteKind, type[BaseModel]] = {
+ANSWERS: dict[str, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
     "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation, "commit": Commit,
     "hook": Webhook, "hook_change": Webhook, "hook_rotate": Webhook, "hook_replay": Replayed, "hook_delete": Empty,
     "top_up": Payment, "withdraw": Payment, "key_add": SshKey, "key_remove": Empty,
+    **FLEET_ANSWERS,
 }  # fmt: skip
 """What each kind of write is answered."""
 SECRETS = {"secret"}
@@ -128,7 +130,9 @@ class Reader:
             return None
         answer = ""
         if told.state == "committed":
-            answer = ANSWERS[kind].model_validate(told.result).model_dump_json(exclude=SECRETS)
+            model = ANSWERS[kind]
+            result = {} if told.result is None and model is not Empty else told.result
+            answer = model.model_validate(result).model_dump_json(exclude=SECRETS)
         elif told.state == "rejected":
             answer = f"{told.code}: {told.result['detail']}"
         self._history.questions.append(question := Question(key, kind, asked, time.monotonic(), told.state, answer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,10 @@ Send = Callable[[AsyncClient, str], Awaitable[BaseModel]]
 
 @dataclass(frozen=True)
 class Write:
-    """One write. `send` takes the client to use and the key; `content` distinguishes two writes."""
+    """One write. `send` takes the client to use and the key; `content` distinguishes two writes.
+
+    `hopeless`: codes that every repetition would get, without being stored; a status query fences the key then.
+    """
 
     kind: WriteKind
     key: str
@@ -27,6 +30,12 @@ class Write:
     send: Send
     allocation_id: UUID | None = None
     reservation_id: UUID | None = None
+    hopeless: frozenset[str] = frozenset()
+
+
+def keyed(write: Write, key: str) -> Write:
+    """The same write under this key."""
+    return replace(write, key=key)
 
 
 def create(key: str, asked: Mapping[str, Any], ssh_key_ids: Sequence[UUID]) -> Write:

@@ -27,7 +27,8 @@ REFUSALS = frozenset(
     {"not_found", "invalid_state", "already_exists", "sku_unavailable", "quota_exceeded", "ssh_key_not_found",
      "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
      "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid",
-     "balance_depleted", "balance_out_of_bounds", "webhook_busy", "webhook_keys_full"}
+     "balance_depleted", "balance_out_of_bounds", "webhook_busy", "webhook_keys_full",
+     "image_in_use", "node_in_use", "maintenance_conflict", "maintenance_window_invalid"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/reference/http-api.md)."""
 
@@ -68,7 +69,8 @@ class Writer:
                 final = final - {Outcome.NOT_DONE}
             if attempt.outcome in final or time.monotonic() > self.give_up_at:
                 return attempt
-            if attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE:
+            is_open = attempt.outcome is Outcome.UNKNOWN and self._chance.random() < ASKING_SHARE
+            if is_open or attempt.code in write.hopeless:
                 # The repetition must return the same as the status query.
                 await self.ask(write)
             await pause(seconds * self._chance.uniform(0.5, 1.0))

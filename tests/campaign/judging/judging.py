@@ -6,6 +6,7 @@ from tests.campaign.history import History
 from tests.campaign.judging.accounts.judging_ledger import judge_ledger
 from tests.campaign.judging.accounts.judging_quotas import judge_quotas
 from tests.campaign.judging.accounts.judging_webhooks import judge_webhooks
+from tests.campaign.judging.fleet.judging_fleet import judge_fleet
 from tests.campaign.judging.judging_clients import Violation, judge_clients
 from tests.campaign.judging.judging_events import judge_events
 from tests.campaign.judging.judging_operations import judge_operations
@@ -20,6 +21,6 @@ def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
     judges = (
         judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events, judge_keys,
-        judge_sessions, judge_webhooks, judge_ledger, judge_quotas,
+        judge_sessions, judge_webhooks, judge_ledger, judge_quotas, judge_fleet,
     )  # fmt: skip
     return [violation for judge in judges for violation in judge(history)]

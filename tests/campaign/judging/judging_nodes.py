@@ -17,6 +17,7 @@ from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFenc
 from node_agent.journal_state import JournalState, units_of
 from node_agent.protocol import PROVISIONS, RELEASES, TaskBody
 from tests.campaign.history import History
+from tests.campaign.judging.fleet.judging_nodes_end import check_retired
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_events import REQUESTED, WAITING
 
@@ -113,6 +114,15 @@ class NodeWatch:
         self._logs = logs or {}
         self.stories: dict[str, NodeStory] = {name: NodeStory() for name in directories}
 
+    def follow(self, directories: Mapping[str, Path], logs: Mapping[str, Path]) -> None:
+        """Watch these nodes as well, once their agents have made their journals; one that has left is watched on."""
+        # An agent has its identity after its journal.
+        directories = {name: path for name, path in directories.items() if (path / "identity" / "client.pem").exists()}
+        self._directories = {**self._directories, **directories}
+        self._logs = {**self._logs, **logs}
+        for name in directories.keys() - self.stories.keys():
+            self.stories[name] = NodeStory()
+
     def look(self) -> None:
         """Read every node once more."""
         for name, directory in self._directories.items():
@@ -120,7 +130,10 @@ class NodeWatch:
 
     def judge(self, history: History) -> list[Violation]:
         """Every check on the nodes, at the end, when nothing is allocated any more."""
-        return [*self._check_effects(), *self._check_proofs(history), *self._check_left_over()]
+        bodies = [body for story in self.stories.values() for body in story.bodies.values()]
+        return [
+            *self._check_effects(), *self._check_proofs(history), *self._check_left_over(), *check_retired(history, bodies)
+        ]  # fmt: skip
 
     def _check_effects(self) -> Iterator[Violation]:
         for name, story in self.stories.items():

@@ -1,0 +1,1 @@
+"""Operators that change the fleet and the catalogue while tenants work."""

@@ -1,0 +1,1 @@
+"""Scenes of operators that change the fleet and the catalogue."""

@@ -1,0 +1,1 @@
+"""What must hold of changes of the fleet and of the catalogue."""
