@@ -231,6 +231,8 @@ class Proxies:
         """End every connection and the thread."""
 
         async def end() -> None:
+            # What a cancelled connection's callback would print.
+            self._loop.set_exception_handler(lambda *_: None)
             tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in tasks:
                 task.cancel()

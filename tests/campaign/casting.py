@@ -47,6 +47,8 @@ class CampaignOptions:
     holders: int = 3
     window_clients: int = 6
     starters: int = 2
+    ha: bool = False
+    """Three PostgreSQL and three NATS servers."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_nodes import NodeWatch
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.report import Report, make_report
-from tests.campaign.schedule import Targets, plan_faults
+from tests.campaign.schedule import plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
 from tests.campaign.stage import Stage
 from tests.campaign.subscriber import Subscriber
@@ -51,7 +51,7 @@ class Disturbance(Protocol):
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
     """Play a campaign and judge it. Raises what keeps the stage from starting."""
-    return run_on(options, Stage(options.directory, options.agents, options.plant), _faults_of(options))
+    return run_on(options, Stage(options.directory, options.agents, options.plant, ha=options.ha), _faults_of(options))
 
 
 def run_on(
@@ -67,8 +67,7 @@ def run_on(
 
 def _faults_of(options: CampaignOptions) -> Callable[[Stage, History], Disturbance]:
     def disturb(stage: Stage, history: History) -> Disturbance:
-        targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
-        faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
+        faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, stage.targets, options.fault_every_seconds)
         return Injurer(stage, history, faults)
 
     return disturb

@@ -25,11 +25,12 @@ FORCE_AGAIN_SECONDS = 5.0
 
 async def heal(stage: Stage) -> None:
     """Resume what is paused, start what is dead, mend what is cut, and wait until every process is ready."""
+    await asyncio.to_thread(stage.calm)
     for name in [*stage.server_names, *stage.process_names]:
         await asyncio.to_thread(stage.resume, name)
     for name in [*stage.server_names, *stage.process_names]:
         await asyncio.to_thread(stage.start, name)
-    for link in stage.links.by_name.values():
+    for link in [*stage.links.by_name.values(), *stage.routes.by_name.values()]:
         link.set_mode(Mode.PASS)
     await asyncio.to_thread(stage.wait_ready)
 

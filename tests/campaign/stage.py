@@ -1,14 +1,16 @@
 """The stack that a campaign plays on: two of each process of ours where the stack allows it, six agents, deadlines of
-seconds, and the means to hurt every part by its name.
+seconds, and the means to hurt every part by its name. How faults do that: tests/campaign/faults.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +19,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from berth.local.authority import Authority
+from berth.local.high_availability.member import Member
+from berth.local.nats_cluster import NatsMember
 from berth.local.options import StackOptions
 from berth.local.processes import (
     ChildProcess,
@@ -28,17 +32,23 @@ from berth.local.processes import (
     webhooks_plan,
     worker_plan,
 )
-from berth.local.servers import LocalServer
+from berth.local.servers import LocalPostgres, LocalServer
 from berth.local.stack import Stack
+from tests.campaign.faults.disks import SmallDisk
+from tests.campaign.schedule import Targets
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
+from tests.testbuild.interposing import Interposed, build_library, can_interpose
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
 
 LAUNCHER = "tests.testbuild"
 SANDBOX_AGENTS = 3
 """The first so many nodes make real guests; the others answer at once."""
 
-LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)([0-9]+)")
+PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+|(?<=port=)[0-9,]+")
+"""The ports of an address: one for each server, or the list of those of several PostgreSQL servers."""
+POSTGRES = {"max_wal_size": "256MB"}
+"""So little that a small file system holds it."""
 
 DEADLINES = {
     "BERTH_REQUESTED_SECONDS_MAX": "20",
@@ -73,11 +83,48 @@ AGENT = {
 class Stage(Stack):
     """The stack, hurt by name. `plant` names a bug of tests/testbuild/planted_bugs.py for every process of ours."""
 
-    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None) -> None:
+    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None, *, ha: bool = False) -> None:
         self.plant = plant
         self.links = Proxies()
+        self.routes = Proxies()
+        """Between the servers of NATS, where there are several."""
+        self.interposed: dict[str, Interposed] = {}
+        self.disk: SmallDisk | None = None
+        self._library: Path | None = None
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
-        super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
+        super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher, ha=ha))
+        SmallDisk.forget(self.state.path / "postgres")
+
+    def _start_servers(self) -> Endpoints:
+        """Everything interposed is built before the first server starts."""
+        self._library = build_library(self._interposing_directory()) if can_interpose() else None
+        return super()._start_servers()
+
+    def _interposing_directory(self) -> Path:
+        directory = self.state.path / "interposed"
+        directory.mkdir(mode=0o755, exist_ok=True)
+        return directory
+
+    def _interpose(self, name: str) -> dict[str, str]:
+        """The environment in which this part's clock and fsync can be set; empty without a C compiler."""
+        if self._library is None:
+            return {}
+        file = self._interposing_directory() / f"{name.replace(' ', '-')}.control"
+        self.interposed[name] = Interposed(self._library, file)
+        return self.interposed[name].environment
+
+    def _watch_over(self, server: LocalServer, stop_signal: signal.Signals) -> None:
+        super()._watch_over(server, stop_signal)
+        if isinstance(server, LocalPostgres):
+            server.settings |= POSTGRES
+            self.disk = SmallDisk.mount(server.directory)
+            environment = {**os.environ, **self._interpose(server.name)}
+            server._spawn = partial(server._spawn, environment=environment)  # type: ignore[method-assign]
+        if isinstance(server, NatsMember):
+            server._route_ports = tuple(
+                port if port == server._route_port else self.routes.make(f"{server.name} > nats-{n}", port).port
+                for n, port in enumerate(server._route_ports, 1)
+            )
 
     def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
         """Two public APIs, one node API, two relays, two workers, a webhook sender. The bug's SQL runs after the migrations."""
@@ -112,7 +159,8 @@ class Stage(Stack):
 
     def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
         bug = {"BERTH_PLANTED_BUG": self.plant} if self.plant in PLANTED_BUGS and self.plant else {}
-        return replace(plan, environment={**plan.environment, **environment, **bug, **self._linked(plan)})
+        more = {**environment, **bug, **self._linked(plan), **self._interpose(plan.name)}
+        return replace(plan, environment={**plan.environment, **more})
 
     def _linked(self, plan: ProcessPlan) -> dict[str, str]:
         """The servers' addresses in the environment of this process: each behind a separate link."""
@@ -123,12 +171,23 @@ class Stage(Stack):
         }
         if plan.module == "node_agent":
             servers = {"BERTH_NODE_API_URL": ("node-api", self.endpoints.node_api_url)}
-        linked = {}
-        for variable, (server, address) in servers.items():
-            if address is not None:
-                before, port, after = LAST_PORT.split(address)
-                linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port)).port}{after}"
-        return linked
+        return {
+            variable: PORT.sub(lambda found, server=server: self._link(plan.name, server, found.group()), address)  # type: ignore[misc]
+            for variable, (server, address) in servers.items()
+            if address is not None
+        }
+
+    def _link(self, process: str, server: str, ports: str) -> str:
+        """The ports of links from this process to these ports of a server. Of several servers each has a separate link."""
+        return ",".join(
+            str(self.links.make(self._link_name(process, server, int(p)), int(p)).port) for p in ports.split(",")
+        )
+
+    def _link_name(self, process: str, server: str, port: int) -> str:
+        for one in self._servers:
+            if port == (one.ports.postgres if isinstance(one, Member) else one.port):
+                return f"{process} > {one.name}"
+        return f"{process} > {server}"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -138,6 +197,35 @@ class Stage(Stack):
             super().__exit__(kind, error, trace)
         finally:
             self.links.close()
+            self.routes.close()
+            if self.disk is not None:
+                self.disk.leave()
+
+    @property
+    def targets(self) -> Targets:
+        """What faults may hit here."""
+        children = [(child.name, child.plan) for child in self._children]
+        agents = [name for name, plan in children if plan.module == "node_agent"]
+        sorts: dict[str, list[str]] = {}
+        for name, _ in children:
+            sorts.setdefault(sort_of_process(name), []).append(name)
+        small = ["postgres"] if self.disk is not None else []
+        alone = self.cluster is None
+        return Targets(
+            self.process_names,
+            [name for name in self.server_names if not name.startswith("postgres-")],
+            list(self.links.by_name),
+            sorted(self.sandboxes),
+            agents=agents,
+            rolls=sorts,
+            clocks=[name for name in self.interposed if name != "postgres"],
+            fsyncs=[name for name in self.interposed if name == "postgres" or name in agents],
+            disks=[*(small if alone else ()), *(("nats",) if alone else ()), *agents],
+            database=["postgres"] if alone else [],
+            stores=["nats"] if alone else [],
+            cluster=[] if alone else ["postgres cluster"],
+            members=[] if alone else [name for name in self.server_names if name.startswith("nats-")],
+        )
 
     @property
     def process_names(self) -> list[str]:
@@ -169,12 +257,38 @@ class Stage(Stack):
     def _child(self, name: str) -> ChildProcess | None:
         return next((child for child in self._children if child.name == name), None)
 
+    def server(self, name: str) -> LocalServer:
+        """A server by its name, which must exist."""
+        return next(server for server in self._servers if server.name == name)
+
     def _server(self, name: str) -> LocalServer | None:
         return next((server for server in self._servers if server.name == name), None)
 
     def _pid(self, name: str) -> int | None:
         part = self._child(name) or self._server(name)
         return None if part is None or part.process is None else part.process.pid
+
+    def pid_of(self, name: str) -> int:
+        """The process id of a part. Asserts that it runs."""
+        pid = self._pid(name)
+        assert pid is not None, f"{name} does not run"
+        return pid
+
+    def ends(self, name: str) -> bool:
+        """Whether a part has ended."""
+        return name in self.dead()
+
+    def terminate(self, name: str) -> None:
+        """End a process of ours in order, and wait for its end."""
+        child = self._child(name)
+        assert child is not None, f"{name} is no process of ours"
+        child.terminate()
+        child.wait_ended()
+
+    def answers(self, name: str) -> bool:
+        """Whether a process of ours answers `/ok`."""
+        child = self._child(name)
+        return child is not None and child.is_ready()
 
     def kill(self, name: str) -> None:
         """End a part as a crash would."""
@@ -219,6 +333,14 @@ class Stage(Stack):
                 with suppress(psutil.NoSuchProcess):
                     process.send_signal(number)
 
+    def calm(self) -> None:
+        """Set every clock right, every fsync fast, and give the disks room."""
+        for interposed in self.interposed.values():
+            interposed.set_clock(0)
+            interposed.set_fsync(0.0)
+        if self.disk is not None:
+            self.disk.give_room()
+
     def set_faults(self, node: str, switches: Mapping[str, str]) -> None:
         """Flip the sandbox driver's switches of a node (docs/reference/sandbox-driver.md)."""
         with psycopg.connect(self.endpoints.database_url, connect_timeout=3) as connection:
@@ -233,6 +355,11 @@ class Stage(Stack):
         """Return when every process of ours answers `/ok`."""
         for child in self._children:
             child.wait_ready()
+
+
+def sort_of_process(name: str) -> str:
+    """`worker` of `worker-2`, `agent` of `agent eu-1-slice-1`."""
+    return "agent" if name.startswith("agent ") else name.removesuffix("-2")
 
 
 def _second(plan: ProcessPlan) -> ProcessPlan:
