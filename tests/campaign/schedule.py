@@ -216,7 +216,9 @@ def plan_faults(seed: int, seconds: float, targets: Targets, every_seconds: floa
 
 def parts_of(target: str, targets: Targets) -> Sequence[str]:
     """The names that a fault of this target occupies."""
-    return [target, *targets.rolls.get(target.removeprefix(ROLL_PREFIX), ())]
+    if not target.startswith(ROLL_PREFIX):
+        return [target]
+    return [target, *targets.rolls[target.removeprefix(ROLL_PREFIX)]]
 
 
 ROLL_PREFIX = "every "
