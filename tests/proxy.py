@@ -70,6 +70,8 @@ class Proxy:
         self.name = name
         self.port = 0
         self.passed_bytes = 0
+        self.vanished = 0
+        """Connections that were lost for good."""
         self._proxies = proxies
         self._server_port = server_port
         self._mode = Mode.PASS
@@ -97,6 +99,11 @@ class Proxy:
 
         self._proxies.run(change())
 
+    @property
+    def mode(self) -> Mode:
+        """What it does now."""
+        return self._mode
+
     def vanish(self) -> None:
         """Lose from now on, for good, every segment that today's clients send: unlike in a cut, none is acknowledged."""
 
@@ -104,6 +111,7 @@ class Proxy:
             for writer in list(self._clients):
                 own: socket.socket = writer.get_extra_info("socket")
                 own.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER_PROGRAM)
+                self.vanished += 1
 
         self._proxies.run(vanish())
 

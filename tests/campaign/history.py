@@ -208,6 +208,8 @@ class History:
     injuries: list[Injury] = field(default_factory=list)
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
+    observed: list[tuple[str, str]] = field(default_factory=list)
+    """What a fault saw broken while it lasted: the check, and a sentence."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last read of each allocation in the operator's list, after the run."""
 

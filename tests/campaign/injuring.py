@@ -59,6 +59,7 @@ class Injurer:
                 surely(act.end, f"end {fault.kind} {fault.target}", END_SECONDS_MAX)
             except Exception as error:  # noqa: BLE001
                 injury.error = f"{type(error).__name__}: {error}"
+            self._history.observed += act.observed
 
 
 def surely(act: Callable[[], None], what: str, seconds_max: float) -> None:

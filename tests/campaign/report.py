@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.faults.catalogue import sort_of
+from tests.campaign.faults.recovering import Recovery, by_class, recoveries
 from tests.campaign.history import SETTLED, Delivery, History, Outcome
 from tests.campaign.judging.judging_clients import Violation, ambiguous
-from tests.campaign.recovering import Recovery, by_class, recoveries
 
 VIOLATIONS_SHOWN = 20
 

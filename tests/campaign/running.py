@@ -22,6 +22,7 @@ from tests.campaign.injuring import Injurer
 from tests.campaign.judging.judging import judge_history
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_nodes import NodeWatch
+from tests.campaign.judging.judging_tasks import check_refusals, ended_tasks
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import plan_faults
@@ -156,6 +157,7 @@ def _judge_servers(stage: Stage) -> list[Violation]:
     with suppress(StreamUnreachable):
         verdicts.append(check_stream(stage.endpoints.database_url, stage.endpoints.nats_url))
     found = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
+    found += check_refusals(ended_tasks(stage.endpoints.database_url))
     found += [Violation("replay", sentence) for sentence in _replay(stage.endpoints.database_url)]
     if not any(verdict.promise == "P3 on NATS" for verdict in verdicts):
         found.append(Violation("verify P3 on NATS", "the stream could not be asked"))

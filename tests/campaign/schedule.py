@@ -202,7 +202,7 @@ def plan_faults(seed: int, seconds: float, targets: Targets, every_seconds: floa
     at = QUIET_SECONDS
     while (at := at + chance.uniform(0.4, 1.6) * every_seconds) < seconds:
         kind = _kind(chance, targets)
-        pool = _pool(kind, targets)
+        pool = candidates(kind, targets)
         target = pool[chance.randrange(len(pool))]
         low, high = SECONDS[kind]
         length = chance.uniform(low, high)
@@ -226,11 +226,12 @@ ROLL_PREFIX = "every "
 
 
 def _kind(chance: random.Random, targets: Targets) -> FaultKind:
-    kinds = [kind for kind in FaultKind if _pool(kind, targets)]
+    kinds = [kind for kind in FaultKind if candidates(kind, targets)]
     return chance.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
 
 
-def _pool(kind: FaultKind, targets: Targets) -> Sequence[str]:
+def candidates(kind: FaultKind, targets: Targets) -> Sequence[str]:
+    """What a fault of this kind may hit, in a fixed order."""
     if kind in LINK_KINDS:
         return targets.links
     if kind in CLUSTER_KINDS:

@@ -37,7 +37,7 @@ class Interposed:
     def __init__(self, library: Path, control_file: Path) -> None:
         self._library = library
         self._file = control_file
-        self._clock_offset_seconds = 0
+        self.clock_offset_seconds = 0
         self._fsync_seconds = 0.0
         control_file.touch()
         control_file.chmod(0o644)
@@ -50,7 +50,7 @@ class Interposed:
 
     def set_clock(self, offset_seconds: int) -> None:
         """Move the wall clock from now on; the monotonic clock goes on."""
-        self._clock_offset_seconds = offset_seconds
+        self.clock_offset_seconds = offset_seconds
         self._write()
 
     def set_fsync(self, seconds: float) -> None:
@@ -62,6 +62,6 @@ class Interposed:
         # In place: the file is mapped.
         descriptor = os.open(self._file, os.O_WRONLY)
         try:
-            os.pwrite(descriptor, CONTROL.pack(self._clock_offset_seconds, round(self._fsync_seconds * 1000)), 0)
+            os.pwrite(descriptor, CONTROL.pack(self.clock_offset_seconds, round(self._fsync_seconds * 1000)), 0)
         finally:
             os.close(descriptor)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_relay, bugs_of_worker
-from tests.testbuild.bugs_of_database import PLANTED_SQL
+from tests.testbuild import bugs_of_agent, bugs_of_control_plane, bugs_of_database, bugs_of_relay, bugs_of_worker
+from tests.testbuild import bugs_under_faults as under_faults
 from tests.testbuild.planting import unplant
 
 PLANTED_BUGS: dict[str, Callable[[], None]] = {
@@ -31,6 +31,15 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "publish_without_sequence": bugs_of_relay.publish_without_sequence,
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
+    "own_clock": under_faults.judge_by_wall_clock,
+    "ended_sessions_kept": under_faults.keep_ended_sessions,
+    "acknowledged_without_room": under_faults.acknowledge_without_room,
+    "ended_certificates_accepted": under_faults.accept_ended_certificates,
+    "agent_by_own_clock": under_faults.judge_tasks_by_wall_clock,
+}
+PLANTED_SQL: dict[str, str] = {
+    **bugs_of_database.PLANTED_SQL,
+    "log_behind_open_transactions": under_faults.LOG_BEHIND_OPEN_TRANSACTIONS,
 }
 
 BUGS = sorted({*PLANTED_BUGS, *PLANTED_SQL})

@@ -14,6 +14,8 @@ class Act(ABC):
     def __init__(self, stage: Stage, fault: Fault) -> None:
         self.stage = stage
         self.fault = fault
+        self.observed: list[tuple[str, str]] = []
+        """What it saw broken: the check, and a sentence."""
 
     @abstractmethod
     def begin(self) -> None:

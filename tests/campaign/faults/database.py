@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import psycopg
 from psycopg import sql
 
 from tests.campaign.faults.act import Act
+from tests.campaign.faults.probing import stalled_events
 from tests.campaign.schedule import Fault
 from tests.campaign.stage import Stage
 
 CONNECT_SECONDS_MAX = 3
+LOOK_SECONDS = 0.3
 NEIGHBOUR = "campaign_neighbour"
 """A role without rights in Berth's schema, for a database of its own."""
 
@@ -97,10 +102,30 @@ class Lock(_Sessions):
 
 
 class OpenTransaction(_Sessions):
-    """A transaction that wrote, and saw a snapshot, stays open."""
+    """A transaction that wrote, and saw a snapshot, stays open. Meanwhile events have to get their versions."""
+
+    def __init__(self, stage: Stage, fault: Fault) -> None:
+        super().__init__(stage, fault)
+        self._over = threading.Event()
+        self._watching: threading.Thread | None = None
 
     def begin(self) -> None:
         """Take a transaction id and a snapshot, and keep both."""
         session = self.open(self.stage.endpoints.database_url)
         session.execute("begin isolation level repeatable read")
         session.execute("select pg_current_xact_id(), count(*) from outbox")
+        self._over.clear()
+        self._watching = threading.Thread(target=self._watch, name="open transaction")
+        self._watching.start()
+
+    def end(self) -> None:
+        """Roll back."""
+        self._over.set()
+        if self._watching is not None:
+            self._watching.join()
+        super().end()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            with suppress(psycopg.Error):  # another fault of the database
+                self.observed += stalled_events(self.stage.endpoints.database_url)

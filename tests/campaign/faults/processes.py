@@ -16,6 +16,7 @@ from node_agent.durable_files import write_durably
 from node_agent.identity import IdentityStore
 from orchestrator.nodes.certificates import NodeAuthority
 from tests.campaign.faults.act import Act
+from tests.campaign.faults.probing import accepted_although_expired
 from tests.campaign.schedule import ROLL_PREFIX, Fault
 from tests.campaign.stage import Stage
 from tests.support.waiting import wait_for
@@ -116,6 +117,9 @@ class Clock(Act):
     def end(self) -> None:
         """Step back."""
         self.stage.interposed[self.fault.target].set_clock(0)
+        # An agent that a node API with a wrong clock refused five times ends; its service manager starts it again.
+        for name in self.stage.targets.agents:
+            self.stage.start(name)
 
 
 class SlowFsync(Act):
@@ -152,7 +156,11 @@ class Expire(Act):
         with self.stage.admin() as admin:
             node = next(node for node in admin.iterate_nodes() if node.name == name)
             token = admin.create_enrolment_token(node.id, hardware_id=node.hardware_id)
-        expire_certificate(self.stage, name, node.id)
+        client_pem = self.stage.state.secrets / f"expired-{name}.pem"
+        secret_files.write_secret(client_pem, expire_certificate(self.stage, name, node.id))
+        # Dates of certificates are evaluated by the listener's wall clock, which another fault may have set back.
+        if self.stage.interposed and self.stage.interposed["node-api"].clock_offset_seconds == 0:
+            self.observed += accepted_although_expired(client_pem, self.stage.endpoints.node_port)
         secret_files.write_secret(self.stage.state.secrets / f"enrolment-{name}.token", token.token + "\n")
 
     def end(self) -> None:
@@ -160,8 +168,8 @@ class Expire(Act):
         self.stage.start(self.fault.target)
 
 
-def expire_certificate(stage: Stage, node: str, node_id: uuid.UUID) -> None:
-    """Replace the certificate on a node's disk by one for the same key that ended half a minute ago."""
+def expire_certificate(stage: Stage, node: str, node_id: uuid.UUID) -> str:
+    """Replace the certificate on a node's disk by one for the same key that ended half a minute ago; return both as PEM."""
     store = IdentityStore(stage.state.agent(node))
     identity = store.load()
     assert identity is not None, f"{node} is enrolled"
@@ -174,3 +182,4 @@ def expire_certificate(stage: Stage, node: str, node_id: uuid.UUID) -> None:
     document = json.loads(identity.model_dump_json())
     document["credentials"]["certificate_pem"] = expired.pem
     write_durably(store.directory / "credentials.json", json.dumps(document).encode())
+    return expired.pem + identity.private_key_pem

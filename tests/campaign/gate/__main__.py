@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.campaign.faults.recovering import Recovery, by_class
 from tests.campaign.gate.gate import Gate, ProductChanged, line_of, plan
 from tests.campaign.gate.results import ROOT, Result, Results, product_hash
-from tests.campaign.recovering import Recovery, by_class
 
 LEAST_MINUTES = 0.5
 

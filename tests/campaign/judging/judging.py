@@ -14,4 +14,5 @@ from tests.campaign.judging.judging_windows import judge_windows
 def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
     judges = (judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events)
-    return [violation for judge in judges for violation in judge(history)]
+    observed = [Violation(check, sentence) for check, sentence in history.observed]
+    return [*observed, *(violation for judge in judges for violation in judge(history))]
