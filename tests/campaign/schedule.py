@@ -77,7 +77,7 @@ class Targets:
     nodes: Sequence[str] = ()
     agents: Sequence[str] = ()
     rolls: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The processes of each sort of which several may run or one may be replaced."""
+    """The processes of each sort that are replaced one after another."""
     clocks: Sequence[str] = ()
     """Processes whose wall clock can be moved."""
     fsyncs: Sequence[str] = ()
@@ -144,7 +144,7 @@ SWITCHES = (
 CLOCK_STEPS = ("+3600", "-3600")
 ROLES = ("berth_public_api", "berth_node_api", "berth_worker", "berth_relay", "berth_webhooks", "berth_issuer")
 """Whose sessions are terminated (migrations/roles.py)."""
-TABLES = ("allocations", "claims", "nodes", "reservations", "outbox", "tasks")
+TABLES = ("allocations", "claims", "nodes", "reservations", "outbox", "node_tasks")
 """What another session locks."""
 DETAILS: Mapping[FaultKind, Sequence[str]] = {
     FaultKind.BREAK: SWITCHES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 
 import psycopg
@@ -15,8 +16,9 @@ from tests.campaign.stage import Stage
 
 CONNECT_SECONDS_MAX = 3
 LOOK_SECONDS = 0.3
+TAKING_SECONDS_MIN = 3.0
 NEIGHBOUR = "campaign_neighbour"
-"""A role without rights in Berth's schema, for a database of its own."""
+"""A role without rights in Berth's schema, with another database."""
 
 
 def terminate_sessions(url: str, role: str) -> int:
@@ -35,6 +37,8 @@ def make_neighbour(url: str, password: str) -> str:
         name = sql.Identifier(NEIGHBOUR)
         if connection.execute("select from pg_roles where rolname = %s", (NEIGHBOUR,)).fetchone() is None:
             connection.execute(sql.SQL("create role {} login").format(name))
+        # Two hundred sessions are made: half of the work of each would be to hash the password 4,096 times.
+        connection.execute("set scram_iterations = 1")
         connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
         return psycopg.conninfo.make_conninfo(url, user=NEIGHBOUR, password=password, dbname="postgres")
 
@@ -76,13 +80,15 @@ class Exhaust(_Sessions):
         """Take every connection, end those of the role, and take these as well."""
         url = self.stage.endpoints.database_url
         neighbour = make_neighbour(url, self.stage.state.path.name)
-        self._take_all(neighbour)
+        until = time.monotonic() + max(self.fault.seconds, TAKING_SECONDS_MIN)
+        self._take_all(neighbour, until)
         terminate_sessions(url, self.fault.detail)
-        self._take_all(neighbour)
+        self._take_all(neighbour, until)
 
-    def _take_all(self, url: str) -> None:
+    def _take_all(self, url: str, until: float) -> None:
+        """Return when no more are to be had, or the fault is over."""
         try:
-            while True:
+            while time.monotonic() < until:
                 self.open(url)
         except psycopg.OperationalError as error:
             # 53300 at the connection: "too many clients", or "remaining slots are reserved".

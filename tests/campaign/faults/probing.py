@@ -38,7 +38,7 @@ def accepted_although_expired(client_pem: Path, port: int) -> list[tuple[str, st
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(client_pem)
-    # TLS 1.3 tells a client only after its handshake that its certificate is refused.
+    # In TLS 1.3 the alert that refuses a client's certificate arrives after its handshake.
     with (
         suppress(OSError),
         socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX) as plain,

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-import psutil
-import psycopg
 import pytest
 
-from migrations.roles import Role
-from node_agent.identity import IdentityStore, validity
 from tests.campaign.faults import catalogue
 from tests.campaign.faults.acts import ACTS
-from tests.campaign.faults.catalogue import CATALOGUE, faults, sort_of
-from tests.campaign.faults.links import MODES
+from tests.campaign.faults.catalogue import CATALOGUE, faults
+from tests.campaign.faults.effects import EFFECTS, fault_of, interposed, query, well
 from tests.campaign.injuring import surely
-from tests.campaign.schedule import DETAILS, SECONDS, Fault, FaultKind, Targets, candidates
+from tests.campaign.schedule import SECONDS, Fault, FaultKind
 from tests.campaign.stage import Stage
-from tests.proxy import Mode
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Whole
 
@@ -54,81 +47,6 @@ def stage(server_directory: Path) -> Iterator[Stage]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def fault_of(kind: FaultKind, sort: str, targets: Targets, seconds: float = 2.0) -> Fault:
-    """A fault of this kind at the first target of this sort."""
-    target = next(target for target in candidates(kind, targets) if sort_of(kind, target) == sort)
-    return Fault(0.0, kind, target, seconds, DETAILS[kind][0] if kind in DETAILS else "")
-
-
-def statuses(stage: Stage, fault: Fault) -> set[str]:
-    return {psutil.Process(stage.pid_of(fault.target)).status()}
-
-
-def query(stage: Stage, statement: str, *values: object) -> list[tuple[object, ...]]:
-    with psycopg.connect(stage.endpoints.database_url, autocommit=True, connect_timeout=5) as connection:
-        return connection.execute(statement.encode(), values).fetchall()
-
-
-def expired(stage: Stage, fault: Fault) -> bool:
-    identity = IdentityStore(stage.state.agent(fault.target.removeprefix("agent "))).load()
-    assert identity is not None
-    return validity(identity.credentials.certificate_pem).not_after < datetime.now(UTC)
-
-
-def cannot_grow(stage: Stage, fault: Fault) -> bool:
-    if fault.target != "postgres":
-        return resource.prlimit(stage.pid_of(fault.target), resource.RLIMIT_FSIZE)[0] == 1
-    try:
-        with psycopg.connect(stage.endpoints.database_url, connect_timeout=5) as connection:
-            connection.execute("create table filling as select repeat('x', 1000) from generate_series(1, 100000)")
-            connection.rollback()
-    except psycopg.errors.DiskFull:
-        return True
-    except psycopg.Error:
-        return False
-    return False
-
-
-def refused(stage: Stage, fault: Fault) -> bool:
-    url = stage.endpoints.database_url_of(Role(fault.detail))
-    try:
-        psycopg.connect(url, connect_timeout=5).close()
-    except psycopg.OperationalError as error:
-        return re.search("too many|reserved", str(error)) is not None
-    return False
-
-
-def locked(stage: Stage, fault: Fault) -> bool:
-    found = query(stage, "select mode from pg_locks where relation = %s::regclass", fault.detail)
-    return ("AccessExclusiveLock",) in found
-
-
-def interposed(stage: Stage, fault: Fault) -> bool:
-    return "interposed.so" in Path(f"/proc/{stage.pid_of(fault.target)}/maps").read_text()
-
-
-EFFECTS: dict[FaultKind, Callable[[Stage, Fault], bool]] = {
-    FaultKind.KILL: lambda stage, fault: stage.ends(fault.target),
-    FaultKind.RESTART: lambda stage, fault: stage.ends(fault.target),
-    FaultKind.PAUSE: lambda stage, fault: statuses(stage, fault) == {"stopped"},
-    FaultKind.STARVE: lambda stage, fault: statuses(stage, fault) == {"stopped"},
-    FaultKind.CLOCK: interposed,
-    FaultKind.SLOW_FSYNC: interposed,
-    FaultKind.FULL: cannot_grow,
-    FaultKind.EXPIRE: expired,
-    FaultKind.EXHAUST: refused,
-    FaultKind.LOCK: locked,
-    FaultKind.OPEN_TRANSACTION: lambda stage, fault: bool(
-        query(stage, "select from pg_stat_activity where backend_xid is not null and state = 'idle in transaction'")
-    ),
-    FaultKind.WIPE: lambda stage, fault: not (stage.server(fault.target).directory / "jetstream").exists(),
-    FaultKind.VANISH: lambda stage, fault: stage.links.by_name[fault.target].vanished > 0,
-    FaultKind.BREAK: lambda stage, fault: (
-        query(stage, "select faults from nodes where name = %s", fault.target) == [({fault.detail: "1"},)]
-    ),
-    **dict.fromkeys(MODES, lambda stage, fault: stage.links.by_name[fault.target].mode is MODES[fault.kind]),
-}
-"""What shows that the fault is there."""
 PAST = {FaultKind.ROLL, FaultKind.TERMINATE}
 """Over when they have begun: other processes, and other sessions, are there than before."""
 
@@ -139,12 +57,6 @@ def there_now(stage: Stage, fault: Fault) -> set[int]:
         rows = query(stage, "select pid from pg_stat_activity where usename = %s", fault.detail)
         return {int(str(pid)) for (pid,) in rows}
     return {stage.pid_of(name) for name in stage.targets.rolls[fault.target.removeprefix("every ")]}
-
-
-def well(stage: Stage) -> bool:
-    """Whether everything runs and nothing is hurt any more."""
-    answering = all(stage.answers(name) for name in stage.process_names)
-    return answering and stage.dead() == [] and all(p.mode is Mode.PASS for p in stage.links.by_name.values())
 
 
 @pytest.mark.full

@@ -29,13 +29,13 @@ class ProductChanged(Exception):
 
 
 def plan(runs: int, minutes: float, calm: int, first_seed: int = 1) -> list[Run]:
-    """So many runs with faults and so many without, each at a seed of its own."""
+    """So many runs with faults and so many without, each at another seed."""
     with_faults = [Run(first_seed + number, minutes, calm=False) for number in range(runs)]
     return with_faults + [Run(FIRST_CALM_SEED + number, minutes, calm=True) for number in range(calm)]
 
 
 def campaign(run: Run, directory: Path) -> dict[str, Any]:
-    """Play it in a process of its own, whose output is a file beside its report."""
+    """Play it in a separate process, whose output is a file beside its report."""
     directory.mkdir(parents=True, exist_ok=True)
     report = directory / f"{run.name}.report.json"
     report.unlink(missing_ok=True)
