@@ -93,7 +93,18 @@ class Stage(Stack):
         self._library: Path | None = None
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
         super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher, ha=ha))
+
+    def _start(self) -> None:
         SmallDisk.forget(self.state.path / "postgres")
+        super()._start()
+
+    def _stop(self) -> None:
+        try:
+            super()._stop()
+        finally:
+            if self.disk is not None:
+                self.disk.leave()
+                self.disk = None
 
     def _start_servers(self) -> Endpoints:
         """Everything interposed is built before the first server starts."""
@@ -198,8 +209,6 @@ class Stage(Stack):
         finally:
             self.links.close()
             self.routes.close()
-            if self.disk is not None:
-                self.disk.leave()
 
     @property
     def targets(self) -> Targets:
