@@ -1,18 +1,19 @@
-"""A statement that failed spoils no later request (P12, P13)."""
+"""A statement that failed, or a connection that closed at any moment, spoils no later request (P12, P13)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from psycopg._preparing import PrepareManager
+from sqlalchemy import event
 
 from orchestrator.database.calls import CallGroup
-from orchestrator.database.transactions import Database, connect_database
-from orchestrator.problems import OperationInProgress
+from orchestrator.database.transactions import Database, Reading, connect_database
+from orchestrator.problems import DatabaseUnavailable, OperationInProgress
 from tests.allocations.seeding import connect
 
 COUNT = "select count(*) from allocations"
@@ -59,5 +60,33 @@ def test_a_statement_whose_preparation_failed_can_be_used_again(database_url: st
                     await ask(database)
                 maintenance.execute("rollback")
             return int(await ask(database))
+
+    assert asyncio.run(play()) == 0
+
+
+WAYS: dict[str, Callable[[Database], AbstractAsyncContextManager[Reading]]] = {
+    "autocommit": Database.autocommit,
+    "reading": Database.reading,
+    "read_one": Database.read_one,
+    "transaction": Database.transaction,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_that_closes_when_it_is_taken_is_unavailable_once(database_url: str, way: str) -> None:
+    async def play() -> int:
+        async with one_connection(database_url) as database:
+            await read_one(database)
+            engine = database._pools._engine.sync_engine
+
+            def close(connection: Any, record: Any, proxy: Any) -> None:
+                connection.driver_connection.pgconn.finish()
+
+            event.listen(engine, "checkout", close)
+            with pytest.raises(DatabaseUnavailable):
+                async with WAYS[way](database) as reading:
+                    await reading.execute(COUNT)
+            event.remove(engine, "checkout", close)
+            return await read_one(database)
 
     assert asyncio.run(play()) == 0
