@@ -49,6 +49,7 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("own_clock", faults.a_sweep_under_a_stepped_clock, ("late, never early", "verify P5")),
     ("ended_sessions_kept", faults.a_hold_after_its_session_was_ended, ("outcome known",)),
     ("acknowledged_without_room", faults.a_release_for_which_there_is_no_room, ("released",)),
+    ("failed_statements_prepared", faults.a_read_after_its_table_was_locked, ("foreseen",)),
     ("log_behind_open_transactions", faults.a_log_beside_an_open_transaction, ("log moves",)),
 ]
 

@@ -92,6 +92,13 @@ def acknowledge_without_room() -> None:
     replace(transactions.Database, "transaction", transaction)
 
 
+def count_failed_statements_as_prepared() -> None:
+    """A statement whose preparation failed counts as prepared for as long as its connection is open."""
+    from orchestrator.database.row_security import TenantCursor
+
+    replace(TenantCursor, "_forget_prepared", lambda self: None)
+
+
 def accept_ended_certificates() -> None:
     """The listener for nodes verifies the chain of a certificate and not its dates."""
     from orchestrator.edge import tls

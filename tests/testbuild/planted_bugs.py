@@ -34,6 +34,7 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "own_clock": under_faults.judge_by_wall_clock,
     "ended_sessions_kept": under_faults.keep_ended_sessions,
     "acknowledged_without_room": under_faults.acknowledge_without_room,
+    "failed_statements_prepared": under_faults.count_failed_statements_as_prepared,
     "ended_certificates_accepted": under_faults.accept_ended_certificates,
     "agent_by_own_clock": under_faults.judge_tasks_by_wall_clock,
 }

@@ -12,16 +12,18 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from psycopg._preparing import PrepareManager
 
 from berth.client import Reservation
 from berth.local.authority import Authority, ensure_authority
 from node_agent.identity import new_key_pem
 from node_agent.protocol import TaskType
+from orchestrator.database.transactions import Database, connect_database
 from orchestrator.edge import tls
 from orchestrator.nodes.certificates import NodeAuthority
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
-from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
+from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Problem
 from orchestrator.reservations.commands.expire import expire_reservation
 from tests.allocations.driving import operation, release
 from tests.allocations.seeding import Seeded, connect, create_allocation
@@ -131,6 +133,40 @@ def a_release_for_which_there_is_no_room(scene: Scene) -> None:
             await scene.clean_up(context, allocation_id)
 
     scene.run(play)
+
+
+def a_read_after_its_table_was_locked(scene: Scene) -> None:
+    """A client reads while another session holds the table, and again when that is over; all over one connection."""
+    scene.seed()
+
+    async def read(database: Database) -> None:
+        try:
+            async with database.read_one() as reading:
+                await reading.execute("select count(*) from allocations")
+        except Problem as problem:
+            scene.history.count_read(f"get {problem.code}")
+        except Exception:  # noqa: BLE001 - what the API answers with 500
+            scene.history.count_read("get internal")
+
+    async def play() -> None:
+        database = connect_database(
+            scene.url, pool_size=1, reserve_size=1, lock_timeout_seconds=0.2, transaction_timeout_seconds=5,
+            application="scene",
+        )  # fmt: skip
+        try:
+            # The last of these is to be prepared, which needs a lock on the table.
+            for _ in range(PrepareManager.prepare_threshold or 0):
+                await read(database.for_platform())
+            with connect(scene.url) as other:
+                other.execute("begin")
+                other.execute("lock table allocations in access exclusive mode")
+                await read(database.for_platform())
+                other.execute("rollback")
+            await read(database.for_platform())
+        finally:
+            await database.close()
+
+    asyncio.run(play())
 
 
 def a_log_beside_an_open_transaction(scene: Scene) -> None:
