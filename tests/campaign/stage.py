@@ -332,15 +332,19 @@ class Stage(Stack):
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: signal.Signals) -> None:
+        for process in self.family_of(name):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def family_of(self, name: str) -> list[psutil.Process]:
+        """The processes of a part; none if it does not run. PostgreSQL's backends do the work, each in a separate group."""
         pid = self._pid(name)
         if pid is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            # PostgreSQL's backends do the work, each in a separate process group.
-            family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-            for process in family:
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
+            return []
+        try:
+            return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def calm(self) -> None:
         """Set every clock right, every fsync fast, and give the disks room."""
