@@ -69,7 +69,7 @@ class Starve(Act):
     def __init__(self, stage: Stage, fault: Fault) -> None:
         super().__init__(stage, fault)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._slice, name=f"starve {fault.target}")
+        self._thread = threading.Thread(target=self._slice, name=f"starve {fault.target}", daemon=True)
 
     def begin(self) -> None:
         """Stop it nine tenths of the time."""

@@ -106,7 +106,8 @@ def test_a_process_is_stopped_and_goes_on(sleeper: psutil.Process, kind: FaultKi
         wait_for(lambda: sleeper.status() != psutil.STATUS_STOPPED, "it runs for a moment")
         wait_for(lambda: sleeper.status() == psutil.STATUS_STOPPED, "it is stopped again")
     act.end()
-    wait_for(lambda: sleeper.status() != psutil.STATUS_STOPPED, "it goes on")
+    wait_for(lambda: sleeper.status() != psutil.STATUS_STOPPED, "it runs again")
+    assert sleeper.is_running()
 
 
 def test_a_disk_is_full_and_has_room_again(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ class Noting(Act):
         self.calls.append("begin")
         if self.calls.count("begin") < 3 or self.fault.target == "never":
             raise OSError("not yet")
-        self.observed.append(("log moves", "it stands still"))
+        self.observed.append(("log moves", "events wait"))
 
     def end(self) -> None:
         self.calls.append("end")
@@ -159,7 +160,7 @@ def test_a_fault_is_begun_until_it_succeeds_ended_once_and_noted(monkeypatch: py
     history = History(seed=0)
     Injurer(SimpleNamespace(), history, [Fault(0.0, FaultKind.KILL, "it", 0.1)]).run()  # type: ignore[arg-type]
     assert Noting.calls == ["begin", "begin", "begin", "end"]
-    assert history.observed == [("log moves", "it stands still")]
+    assert history.observed == [("log moves", "events wait")]
     (injury,) = history.injuries
     assert (injury.error, injury.ended is not None) == (None, True)
 
