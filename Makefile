@@ -20,7 +20,7 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign upgrade-test mutants mutants-full clean
+.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign gate upgrade-test mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -140,6 +140,12 @@ bench-full: $(STAMP)  ## as bench, and the benchmarks that take minutes to seed
 
 campaign: $(STAMP)  ## MINUTES=10 SEED=7: load and faults on a whole stack, then every check (docs/explanation/campaign.md)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED)
+
+gate: MINUTES = 30
+gate: RUNS ?= 20
+gate: CALM ?= 5
+gate: $(STAMP)  ## RUNS=20 MINUTES=30 CALM=5: campaigns with faults and without, before a release (13 hours); goes on where it was killed
+	$(BIN)/python -m tests.campaign.gate --runs "$(RUNS)" --minutes "$(MINUTES)" --calm "$(CALM)"
 
 upgrade-test: MINUTES = 1
 upgrade-test: $(STAMP)  ## MINUTES=1 SEED=7: a rolling upgrade from the last release under load, back and forward (6 minutes)

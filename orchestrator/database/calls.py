@@ -97,6 +97,18 @@ def wrapped(error: psycopg.Error, *, lost: bool) -> sqlalchemy.exc.DBAPIError:
     return sqlalchemy.exc.DBAPIError(None, None, error, hide_parameters=True, connection_invalidated=lost)
 
 
+async def set_options(connection: AsyncConnection, **options: Any) -> None:
+    """Set execution options. Raises `DBAPIError` for a connection that is closed, as a statement on it does.
+
+    SQLAlchemy lets psycopg's own exception through where it sets the isolation level.
+    """
+    try:
+        await connection.execution_options(**options)
+    except psycopg.Error as error:
+        await connection.invalidate(error)
+        raise wrapped(error, lost=True) from error
+
+
 class CallConnections:
     """At most `size` connections in autocommit mode, made by `connect` when needed; the one used last is used next."""
 

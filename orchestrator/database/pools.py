@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from orchestrator.database.calls import CallConnections, CallGroup, FunctionCall, ReserveCall
+from orchestrator.database.calls import CallConnections, CallGroup, FunctionCall, ReserveCall, set_options
 from orchestrator.database.row_security import TenantConnection
 from orchestrator.problems import Overloaded
 
@@ -77,7 +77,7 @@ class Pools:
         calls = self._calls[group]
         if ending_verb and calls.exhausted and group is not CallGroup.ANYONE:
             async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await set_options(connection, isolation_level="AUTOCOMMIT")
                 _name_tenants(connection, tenants)
                 yield ReserveCall(connection)
             return

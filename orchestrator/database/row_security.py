@@ -33,9 +33,13 @@ class TenantCursor(psycopg.AsyncCursor[Any]):
         tenants = self._tenants()
         if tenants is None:
             return await super().execute(query, params, **options)
-        async with self.connection.pipeline():
-            await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
-            return await super().execute(query, params, **options)
+        try:
+            async with self.connection.pipeline():
+                await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
+                return await super().execute(query, params, **options)
+        except psycopg.Error:
+            self._forget_prepared()
+            raise
 
     async def executemany(self, query: Any, params_seq: Iterable[Params], *, returning: bool = False) -> None:
         """As `AsyncCursor.executemany`."""
@@ -43,9 +47,21 @@ class TenantCursor(psycopg.AsyncCursor[Any]):
         if tenants is None:
             await super().executemany(query, params_seq, returning=returning)
             return
-        async with self.connection.pipeline():
-            await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
-            await super().executemany(query, params_seq, returning=returning)
+        try:
+            async with self.connection.pipeline():
+                await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
+                await super().executemany(query, params_seq, returning=returning)
+        except psycopg.Error:
+            self._forget_prepared()
+            raise
+
+    def _forget_prepared(self) -> None:
+        """Count no statement of the connection as prepared any more, after a pipeline that failed.
+
+        psycopg counts a statement as prepared when it sends the preparation, and takes that back after a failure, but not in a
+        pipeline: each later use of the statement would fail for as long as the connection is open.
+        """
+        self.connection._prepared.clear()
 
     def _tenants(self) -> str | None:
         """What to set: None where no tenants are named, and within a transaction, where it is set."""

@@ -25,6 +25,7 @@ from orchestrator.database.calls import (
     leave_standbys,
     ping_after_idling,
     require_few_waiting,
+    set_options,
 )
 from orchestrator.database.outcomes import (
     Bound,
@@ -195,7 +196,7 @@ class Database:
         sent = False
         try:
             async with self._pools.connection(self.ending_verb, self.tenants) as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await set_options(connection, isolation_level="AUTOCOMMIT")
                 sent = True
                 yield Transaction(connection, self.response_version)
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -228,7 +229,7 @@ class Database:
         """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
         try:
             async with self._pools.connection(self.ending_verb, self.tenants) as connection:
-                await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                await set_options(connection, isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
                     yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -239,7 +240,7 @@ class Database:
         """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
         try:
             async with self._pools.connection(self.ending_verb, self.tenants) as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await set_options(connection, isolation_level="AUTOCOMMIT")
                 yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
             raise self._meaning(error, committing=False) from error

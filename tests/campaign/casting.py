@@ -67,6 +67,8 @@ class CampaignOptions:
     """Whether webhooks, a balance and low quotas are used."""
     changes_fleet: bool = True
     """Whether operators change catalogue and fleet."""
+    ha: bool = False
+    """Three PostgreSQL and three NATS servers."""
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,8 @@ class History:
     """Webhooks, payments, balances and quotas."""
     reads: dict[str, int] = field(default_factory=dict)
     """How reads other than sights ended, by kind and outcome."""
+    observed: list[tuple[str, str]] = field(default_factory=list)
+    """What a fault saw broken while it lasted: the check, and a sentence."""
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last read of each allocation in the operator's list, after the run."""
     fleet: FleetHistory = field(default_factory=FleetHistory)

@@ -7,21 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.campaign.faults.acts import ACTS
 from tests.campaign.history import History, Injury
-from tests.campaign.schedule import Fault, FaultKind
+from tests.campaign.schedule import Fault
 from tests.campaign.stage import Stage
-from tests.proxy import Mode
 from tests.support.waiting import wait_for
 
-AT_ONCE_MAX = 8
-RETRY_SECONDS_MAX = 60.0
-MODES = {
-    FaultKind.CUT: Mode.CUT,
-    FaultKind.ONE_WAY: Mode.DROP_ANSWERS,
-    FaultKind.RESET: Mode.RESET,
-    FaultKind.DELAY: Mode.DELAY,
-}
-"""What a link does during a fault."""
+AT_ONCE_MAX = 12
+END_SECONDS_MAX = 60.0
+BEGIN_SECONDS_MIN = 10.0
+"""A fault that another one keeps from beginning is tried for at least so long."""
 
 
 class Injurer:
@@ -51,8 +46,9 @@ class Injurer:
     def _hurt(self, fault: Fault) -> None:
         injury = Injury(fault.kind, fault.target, fault.at, time.monotonic())
         self._history.injuries.append(injury)
+        act = ACTS[fault.kind](self._stage, fault)
         try:
-            self._begin_surely(fault)
+            surely(act.begin, f"begin {fault.kind} {fault.target}", max(fault.seconds, BEGIN_SECONDS_MIN))
             self._wait_until(fault.until)
         except Exception as error:  # noqa: BLE001 - noted and shown; the end must come in any case
             injury.error = f"{type(error).__name__}: {error}"
@@ -60,58 +56,28 @@ class Injurer:
             try:
                 # The end counts from the moment at which the cause is taken away, not from when all is well again.
                 injury.ended = time.monotonic()
-                self._end_surely(fault)
+                surely(act.end, f"end {fault.kind} {fault.target}", END_SECONDS_MAX)
             except Exception as error:  # noqa: BLE001
                 injury.error = f"{type(error).__name__}: {error}"
+            self._history.observed += act.observed
 
-    def _begin(self, fault: Fault) -> None:
-        match fault.kind:
-            case FaultKind.KILL:
-                self._stage.kill(fault.target)
-            case FaultKind.PAUSE:
-                self._stage.pause(fault.target)
-            case FaultKind.RESTART:
-                self._stage.stop(fault.target)
-            case FaultKind.BREAK:
-                self._stage.set_faults(fault.target, {fault.detail: "1"})
-            case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
-                self._stage.links.by_name[fault.target].set_mode(MODES[fault.kind])
 
-    def _begin_surely(self, fault: Fault) -> None:
-        """A node's switches stand in the database, which another fault may just have taken away."""
-        if fault.kind is FaultKind.BREAK:
-            self._surely(self._begin, fault)
-        else:
-            self._begin(fault)
+def surely(act: Callable[[], None], what: str, seconds_max: float) -> None:
+    """Do it, again and again for so long: it may need a server that another fault has just taken away.
 
-    def _end_surely(self, fault: Fault) -> None:
-        """A server that was killed may not take its first start: its own helpers are still ending."""
-        self._surely(self._end, fault)
+    Raises what the last attempt raised.
+    """
+    errors: list[Exception] = []
 
-    @staticmethod
-    def _surely(act: Callable[[Fault], None], fault: Fault) -> None:
-        errors: list[Exception] = []
-
-        def done() -> bool:
-            try:
-                act(fault)
-            except Exception as error:  # noqa: BLE001 - the last one is the cause if no attempt succeeds
-                errors.append(error)
-                return False
-            return True
-
+    def done() -> bool:
         try:
-            wait_for(done, f"{act.__name__} of {fault.target}", RETRY_SECONDS_MAX)
-        except AssertionError:
-            raise errors[-1] from None
+            act()
+        except Exception as error:  # noqa: BLE001 - the last one is the cause if no attempt succeeds
+            errors.append(error)
+            return False
+        return True
 
-    def _end(self, fault: Fault) -> None:
-        match fault.kind:
-            case FaultKind.KILL | FaultKind.RESTART:
-                self._stage.start(fault.target)
-            case FaultKind.PAUSE:
-                self._stage.resume(fault.target)
-            case FaultKind.BREAK:
-                self._stage.set_faults(fault.target, {})
-            case FaultKind.CUT | FaultKind.ONE_WAY | FaultKind.RESET | FaultKind.DELAY:
-                self._stage.links.by_name[fault.target].set_mode(Mode.PASS)
+    try:
+        wait_for(done, what, seconds_max)
+    except AssertionError:
+        raise errors[-1] from None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.history import SETTLED, Delivery, History, Injury, Outcome
+from tests.campaign.faults.catalogue import sort_of
+from tests.campaign.faults.recovering import Recovery, by_class, recoveries
+from tests.campaign.history import SETTLED, Delivery, History, Outcome
 from tests.campaign.judging.judging_clients import Violation, ambiguous
 
 VIOLATIONS_SHOWN = 20
@@ -17,7 +19,7 @@ VIOLATIONS_SHOWN = 20
 
 @dataclass
 class Report:
-    """The result. `recovery_seconds` is None where no create became active after the fault any more."""
+    """The result."""
 
     seed: int
     seconds: float
@@ -33,7 +35,7 @@ class Report:
     events: int
     events_by_type: dict[str, int]
     deliveries: int
-    recovery_seconds: list[tuple[str, float | None]]
+    recoveries: list[Recovery]
     key_reads: int = 0
     sessions: int = 0
     """Connections of subscribers over HTTP."""
@@ -48,9 +50,14 @@ class Report:
         """Whether nothing that was promised was broken."""
         return not self.violations
 
+    @property
+    def late(self) -> list[Recovery]:
+        """Recoveries that took longer than their budget."""
+        return [recovery for recovery in self.recoveries if recovery.late]
+
     def lines(self) -> list[str]:
         """The report for a person."""
-        measured = sorted(seconds for _, seconds in self.recovery_seconds if seconds is not None)
+        measured = sorted(recovery.seconds for recovery in self.recoveries if recovery.seconds is not None)
         shown = [
             f"campaign: seed {self.seed}, {self.seconds:.0f} s" + (f", planted: {self.plant}" if self.plant else "")
         ]
@@ -70,8 +77,9 @@ class Report:
         if measured:
             shown.append(
                 f"  recovery after a fault: p50 {statistics.median(measured):.1f} s, max {measured[-1]:.1f} s "
-                f"({len(measured)} of {len(self.recovery_seconds)} measured)"
+                f"({len(measured)} of {len(self.recoveries)} measured, {len(self.late)} late)"
             )
+            shown += [f"    {line}" for line in by_class(self.recoveries)]
         shown.append(f"  {'timings':<14}          " + " ".join(f"{n}={s:.0f}s" for n, s in self.timings.items()))
         by_check = Counter(violation.check for violation in self.violations)
         shown.append(
@@ -82,7 +90,11 @@ class Report:
 
     def write(self, path: Path) -> None:
         """The same as JSON."""
-        document: dict[str, Any] = {**vars(self), "violations": [vars(violation) for violation in self.violations]}
+        document: dict[str, Any] = {
+            **vars(self),
+            "violations": [vars(violation) for violation in self.violations],
+            "recoveries": [{**asdict(recovery), "late": recovery.late} for recovery in self.recoveries],
+        }
         path.write_text(json.dumps(document, indent=2, default=str) + "\n")
 
 
@@ -104,7 +116,7 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         operations={kind: dict(outcomes) for kind, outcomes in operations.items()},
         reads=dict(reads),
         allocations=dict(Counter(sight.state or "?" for sight in history.settled.values())),
-        faults=dict(Counter(f"{injury.kind} {injury.target.split()[0]}" for injury in history.injuries)),
+        faults=dict(Counter(f"{i.kind} {sort_of(i.kind, i.target)}" for i in history.injuries)),
         faults_undone=[f"{i.kind} {i.target}: {i.error}" for i in history.injuries if i.error],
         duplicates=sum(len(attempts) > 1 for attempts in keys.values()),
         ambiguous=len(unsure),
@@ -116,9 +128,7 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         sessions=len(history.sessions),
         received=sum(len(session.events) for session in history.sessions),
         accounts=_accounts(history),
-        recovery_seconds=[
-            (f"{i.kind} {i.target}", recovery_seconds(history, i)) for i in history.injuries if i.ended is not None
-        ],
+        recoveries=recoveries(history),
     )
 
 
@@ -141,18 +151,6 @@ def _named(event: Delivery) -> str:
     code = event.data.get("code") if event.type in ("provisioning.failed", "reservation.failed") else None
     by_itself = event.data.get("turned_over") and event.operation_key is None
     return event.type + (f" ({code})" if code else " (by itself)" if by_itself else "")
-
-
-def recovery_seconds(history: History, injury: Injury) -> float | None:
-    """From the end of the fault to the first look that shows active an allocation whose create began after it."""
-    assert injury.ended is not None, "only faults that are over have a recovery"
-    created = {
-        attempt.allocation_id
-        for attempt in history.attempts
-        if attempt.kind == "create" and attempt.began >= injury.ended and attempt.outcome is Outcome.DONE
-    }
-    told = [sight.told for sight in history.sights if sight.state == "active" and sight.allocation_id in created]
-    return min(told) - injury.ended if told else None
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -24,12 +24,14 @@ from tests.campaign.injuring import Injurer
 from tests.campaign.judging.judging import judge_history
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.judging.judging_nodes import NodeWatch
+from tests.campaign.judging.judging_tasks import check_refusals, ended_tasks
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.listening.ending import read_to_the_end
 from tests.campaign.report import Report, make_report
-from tests.campaign.schedule import Targets, plan_faults
+from tests.campaign.schedule import plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
-from tests.campaign.stage import LOG_AGE_SECONDS_MIN, Stage
+from tests.campaign.stage import Stage
+from tests.campaign.stage_settings import LOG_AGE_SECONDS_MIN
 from tests.campaign.subscriber import Subscriber
 from tests.model.log import Event, read_log, sequence
 from tests.model.replaying import replay
@@ -54,7 +56,8 @@ class Disturbance(Protocol):
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
     """Play a campaign and judge it. Raises what keeps the stage from starting."""
-    return run_on(options, Stage(options.directory, options.agents, options.plant, truncates=True), _faults_of(options))
+    stage = Stage(options.directory, options.agents, options.plant, truncates=True, ha=options.ha)
+    return run_on(options, stage, _faults_of(options))
 
 
 def run_on(
@@ -70,8 +73,7 @@ def run_on(
 
 def _faults_of(options: CampaignOptions) -> Callable[[Stage, History], Disturbance]:
     def disturb(stage: Stage, history: History) -> Disturbance:
-        targets = Targets(stage.process_names, stage.server_names, list(stage.links.by_name), sorted(stage.sandboxes))
-        faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, targets, options.fault_every_seconds)
+        faults = plan_faults(options.seed, options.seconds - CALM_SECONDS, stage.targets, options.fault_every_seconds)
         return Injurer(stage, history, faults)
 
     return disturb
@@ -169,6 +171,7 @@ def _judge_servers(stage: Stage, history: History) -> list[Violation]:
     with suppress(StreamUnreachable):
         verdicts.append(check_stream(stage.endpoints.database_url, stage.endpoints.nats_url))
     found = [Violation(f"verify {v.promise}", sentence) for v in verdicts for sentence in v.violations]
+    found += check_refusals(ended_tasks(stage.endpoints.database_url))
     found += [Violation("replay", sentence) for sentence in _replay(stage.endpoints.database_url, history)]
     if not any(verdict.promise == "P3 on NATS" for verdict in verdicts):
         found.append(Violation("verify P3 on NATS", "the stream could not be asked"))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import psycopg
 
+from berth.cli.known_stack import StackProblem
 from berth.client import Allocation, AsyncClient, BerthError
 from tests.campaign.clients.reading import hold_sight_of, sight_of
 from tests.campaign.clients.writes import cancel, force_release
@@ -21,17 +22,28 @@ from tests.support.waiting import pause, read_until
 
 LOOK_SECONDS = 0.5
 FORCE_AGAIN_SECONDS = 5.0
+HEAL_SECONDS_MAX = 120.0
 
 
 async def heal(stage: Stage) -> None:
     """Resume what is paused, start what is dead, mend what is cut, and wait until every process is ready."""
+    await asyncio.to_thread(stage.calm)
     for name in [*stage.server_names, *stage.process_names]:
         await asyncio.to_thread(stage.resume, name)
-    for name in [*stage.server_names, *stage.process_names]:
-        await asyncio.to_thread(stage.start, name)
-    for link in stage.links.by_name.values():
+    for link in [*stage.links.by_name.values(), *stage.routes.by_name.values()]:
         link.set_mode(Mode.PASS)
-    await asyncio.to_thread(stage.wait_ready)
+    gives_up = time.monotonic() + HEAL_SECONDS_MAX
+    while True:
+        for name in [*stage.server_names, *stage.process_names]:
+            await asyncio.to_thread(stage.start, name)
+        try:
+            await asyncio.to_thread(stage.wait_ready)
+        except StackProblem:
+            # A process that waited in vain for a server ends, and its service manager starts it again.
+            if time.monotonic() > gives_up:
+                raise
+        else:
+            return
 
 
 class Settler:

@@ -1,15 +1,16 @@
 """The stack that a campaign plays on: two of each process of ours where the stack allows it, six agents, deadlines of
-seconds, and the means to hurt every part by its name.
+seconds, and the means to hurt every part by its name. How faults do that: tests/campaign/faults.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +20,8 @@ from psycopg.types.json import Jsonb
 
 from berth.local.authority import Authority
 from berth.local.fleet import PlannedNode
+from berth.local.high_availability.member import Member
+from berth.local.nats_cluster import NatsMember
 from berth.local.options import StackOptions
 from berth.local.processes import (
     ChildProcess,
@@ -31,68 +34,25 @@ from berth.local.processes import (
     webhooks_plan,
     worker_plan,
 )
-from berth.local.servers import LocalServer
+from berth.local.servers import LocalPostgres, LocalServer
 from berth.local.stack import Stack
-from tests.campaign.clients.accounts.crowding import READS_PER_SECOND, TENANT_ID, WRITES_PER_SECOND
-from tests.campaign.clients.accounts.receiving import TIMEOUT_SECONDS
+from tests.campaign import stage_settings as settings
+from tests.campaign.faults.disks import SmallDisk
+from tests.campaign.schedule import Targets
 from tests.log.retention.partitions import cut_log
 from tests.proxy import Proxies
 from tests.support.whole_stack import NODE_API
+from tests.testbuild.interposing import Interposed, build_library, can_interpose
 from tests.testbuild.planted_bugs import PLANTED_BUGS, PLANTED_SQL
 
 LAUNCHER = "tests.testbuild"
 SANDBOX_AGENTS = 3
 """The first so many nodes make real guests; the others answer at once."""
 
-LAST_PORT = re.compile(r"(?<=127\.0\.0\.1:)([0-9]+)")
-
-DEADLINES = {
-    "BERTH_REQUESTED_SECONDS_MAX": "20",
-    "BERTH_PROVISION_SECONDS_MAX": "10",
-    "BERTH_RELEASE_SECONDS_MAX": "6",
-    "BERTH_RELEASE_ATTEMPTS_MAX": "3",
-    "BERTH_LOCK_TIMEOUT_SECONDS": "2",
-    "BERTH_TRANSACTION_TIMEOUT_SECONDS": "10",
-    "BERTH_UNITS_SECONDS_MAX": "12",
-    "BERTH_RESERVATION_RETENTION_SECONDS": "20",
-}
-WORKER = {
-    **DEADLINES,
-    "BERTH_SWEEP_SECONDS": "1",
-    "BERTH_SWEEP_GRACE_SECONDS": "2",
-    "BERTH_NODE_SILENT_SECONDS": "6",
-    "BERTH_ENDING_NOTICE_SECONDS": "2",
-    "BERTH_WORKER_ACK_WAIT_SECONDS": "4",
-    "BERTH_WORKER_STEP_SECONDS": "2",
-    "BERTH_WORKER_STICKY_SECONDS": "1",
-    "BERTH_WORKER_POSITION_SECONDS": "1",
-    "BERTH_WORKER_PULL_HEARTBEAT_SECONDS": "1",
-}
-LOG_PARTITION_VERSIONS = 100
-LOG_AGE_SECONDS_MIN = 5.0
-TRUNCATION = {
-    "BERTH_LOG_TRUNCATION_SECONDS": "1",
-    "BERTH_LOG_AGE_SECONDS_MIN": str(LOG_AGE_SECONDS_MIN),
-    "BERTH_LOG_VERSIONS_MIN": "50",
-}
-"""The workers drop a partition of the log as soon as it is that old and no reader needs it."""
-KEPT = {"BERTH_NOTIFICATIONS_KEPT_VERSIONS_MAX": "300"}
-"""A subscription that is further behind does not delay that."""
-RATES = {
-    "BERTH_RATES_OF_TENANTS": json.dumps({str(TENANT_ID): {"write": WRITES_PER_SECOND, "read": READS_PER_SECOND}}),
-}
-WEBHOOKS = {
-    **{name: DEADLINES[name] for name in ("BERTH_LOCK_TIMEOUT_SECONDS", "BERTH_TRANSACTION_TIMEOUT_SECONDS")},
-    "BERTH_WEBHOOK_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS), "BERTH_WEBHOOK_TICK_SECONDS": "0.2",
-}  # fmt: skip
-ISSUER = {"BERTH_NODE_CERTIFICATE_SECONDS": "100"}
-"""A certificate is valid from a minute before its issue, so that it is renewed after 20 s."""
-RELAY = {"BERTH_RELAY_STEP_BACK_SECONDS": "0.3", "BERTH_RELAY_PUBLISH_TIMEOUT_SECONDS": "2"}
-AGENT = {
-    "BERTH_AGENT_HEARTBEAT_SECONDS": "1",
-    "BERTH_AGENT_WAIT_SECONDS": "5",
-    "BERTH_AGENT_READINESS_SECONDS": "6",
-}
+PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+|(?<=port=)[0-9,]+")
+"""The ports of an address: one for each server, or the list of those of several PostgreSQL servers."""
+POSTGRES = {"max_wal_size": "256MB"}
+"""So little that a small file system holds it."""
 
 
 class Stage(Stack):
@@ -101,13 +61,63 @@ class Stage(Stack):
     `truncates`: the log is truncated while the load goes on.
     """
 
-    def __init__(self, directory: Path, agents: int = 6, plant: str | None = None, *, truncates: bool = False) -> None:
+    def __init__(
+        self, directory: Path, agents: int = 6, plant: str | None = None, *, truncates: bool = False, ha: bool = False
+    ) -> None:
         self.plant = plant
         self.truncates = truncates
         self.links = Proxies()
         self._leaving: list[ChildProcess] = []
+        self.routes = Proxies()
+        """Between the servers of NATS, where there are several."""
+        self.interposed: dict[str, Interposed] = {}
+        self.disk: SmallDisk | None = None
+        self._library: Path | None = None
         launcher = LAUNCHER if plant in PLANTED_BUGS else None
-        super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher))
+        super().__init__(StackOptions(directory, agents=agents, fresh=True, wished_port=None, launcher=launcher, ha=ha))
+
+    def _start(self) -> None:
+        SmallDisk.forget(self.state.path / "postgres")
+        super()._start()
+
+    def _stop(self) -> None:
+        try:
+            super()._stop()
+        finally:
+            if self.disk is not None:
+                self.disk.leave()
+                self.disk = None
+
+    def _start_servers(self) -> Endpoints:
+        """Everything interposed is built before the first server starts."""
+        self._library = build_library(self._interposing_directory()) if can_interpose() else None
+        return super()._start_servers()
+
+    def _interposing_directory(self) -> Path:
+        directory = self.state.path / "interposed"
+        directory.mkdir(mode=0o755, exist_ok=True)
+        return directory
+
+    def _interpose(self, name: str) -> dict[str, str]:
+        """The environment in which this part's clock and fsync can be set; empty without a C compiler."""
+        if self._library is None:
+            return {}
+        file = self._interposing_directory() / f"{name.replace(' ', '-')}.control"
+        self.interposed[name] = Interposed(self._library, file)
+        return self.interposed[name].environment
+
+    def _watch_over(self, server: LocalServer, stop_signal: signal.Signals) -> None:
+        super()._watch_over(server, stop_signal)
+        if isinstance(server, LocalPostgres):
+            server.settings |= POSTGRES
+            self.disk = SmallDisk.mount(server.directory)
+            environment = {**os.environ, **self._interpose(server.name)}
+            server._spawn = partial(server._spawn, environment=environment)  # type: ignore[method-assign]
+        if isinstance(server, NatsMember):
+            server._route_ports = tuple(
+                port if port == server._route_port else self.routes.make(f"{server.name} > nats-{n}", port).port
+                for n, port in enumerate(server._route_ports, 1)
+            )
 
     def _control_plane(self, endpoints: Endpoints, authority: Authority) -> list[ProcessPlan]:
         """Two public APIs, one node API, two relays, two workers, a webhook sender. The bug's SQL runs after the migrations."""
@@ -116,7 +126,7 @@ class Stage(Stack):
                 connection.execute(PLANTED_SQL[self.plant].encode())
         if self.truncates:
             with psycopg.connect(endpoints.database_url) as connection:
-                cut_log(connection, LOG_PARTITION_VERSIONS)
+                cut_log(connection, settings.LOG_PARTITION_VERSIONS)
         port = self._ports.of
         second = replace(endpoints, public_port=port("api-2"), console_port=port("consoles-2"))
         self.api_urls = [endpoints.api_url, second.api_url]
@@ -132,22 +142,23 @@ class Stage(Stack):
             webhooks_plan(endpoints, authority, port("webhooks-metrics")),
         ]
         more: dict[str, Mapping[str, str]] = {
-            "orchestrator": {**DEADLINES, **NODE_API, **KEPT, **RATES, **ISSUER},
-            "worker": {**WORKER, **(TRUNCATION if self.truncates else {})},
-            "outbox_relay": RELAY,
+            "orchestrator": {**settings.DEADLINES, **NODE_API, **settings.KEPT, **settings.RATES, **settings.ISSUER},
+            "worker": {**settings.WORKER, **(settings.TRUNCATION if self.truncates else {})},
+            "outbox_relay": settings.RELAY,
         }
-        return [self._with(plan, WEBHOOKS if plan.name == "webhooks" else more[plan.module]) for plan in plans]
+        return [self._with(plan, settings.WEBHOOKS if plan.name == "webhooks" else more[plan.module]) for plan in plans]
 
     def _agent(self, *arguments: object) -> ProcessPlan:
         """The first three agents make real guests."""
         plan = super()._agent(*arguments)  # type: ignore[arg-type]
         self._agents_planned = getattr(self, "_agents_planned", 0) + 1
         driver = "sandbox" if self._agents_planned <= SANDBOX_AGENTS else "noop"
-        return self._with(plan, {**AGENT, "BERTH_AGENT_DRIVER": driver})
+        return self._with(plan, {**settings.AGENT, "BERTH_AGENT_DRIVER": driver})
 
     def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
         bug = {"BERTH_PLANTED_BUG": self.plant} if self.plant in PLANTED_BUGS and self.plant else {}
-        return replace(plan, environment={**plan.environment, **environment, **bug, **self._linked(plan)})
+        more = {**environment, **bug, **self._linked(plan), **self._interpose(plan.name)}
+        return replace(plan, environment={**plan.environment, **more})
 
     def _linked(self, plan: ProcessPlan) -> dict[str, str]:
         """The servers' addresses in the environment of this process: each behind a separate link."""
@@ -158,12 +169,23 @@ class Stage(Stack):
         }
         if plan.module == "node_agent":
             servers = {"BERTH_NODE_API_URL": ("node-api", self.endpoints.node_api_url)}
-        linked = {}
-        for variable, (server, address) in servers.items():
-            if address is not None:
-                before, port, after = LAST_PORT.split(address)
-                linked[variable] = f"{before}{self.links.make(f'{plan.name} > {server}', int(port)).port}{after}"
-        return linked
+        return {
+            variable: PORT.sub(lambda found, server=server: self._link(plan.name, server, found.group()), address)  # type: ignore[misc]
+            for variable, (server, address) in servers.items()
+            if address is not None
+        }
+
+    def _link(self, process: str, server: str, ports: str) -> str:
+        """The ports of links from this process to these ports of a server. Of several servers each has a separate link."""
+        return ",".join(
+            str(self.links.make(self._link_name(process, server, int(p)), int(p)).port) for p in ports.split(",")
+        )
+
+    def _link_name(self, process: str, server: str, port: int) -> str:
+        for one in self._servers:
+            if port == (one.ports.postgres if isinstance(one, Member) else one.port):
+                return f"{process} > {one.name}"
+        return f"{process} > {server}"
 
     def token_file(self, name: str) -> Path:
         """Where the agent of a node looks for an enrolment token."""
@@ -177,7 +199,7 @@ class Stage(Stack):
         plan = agent_plan(
             planned, self.endpoints, self.authority, directory, self.token_file(planned.name), port, self.options.guests
         )
-        added = self._as_asked(self._with(plan, {**AGENT, "BERTH_AGENT_DRIVER": "noop"}))
+        added = self._as_asked(self._with(plan, {**settings.AGENT, "BERTH_AGENT_DRIVER": "noop"}))
         child = ChildProcess(added, self.state.log / f"{added.name.replace(' ', '-')}.log")
         child.spawn()
         self._children.append(child)
@@ -205,6 +227,33 @@ class Stage(Stack):
             super().__exit__(kind, error, trace)
         finally:
             self.links.close()
+            self.routes.close()
+
+    @property
+    def targets(self) -> Targets:
+        """What faults may hit here."""
+        children = [(child.name, child.plan) for child in self._children]
+        agents = [name for name, plan in children if plan.module == "node_agent"]
+        sorts: dict[str, list[str]] = {}
+        for name, _ in children:
+            sorts.setdefault(sort_of_process(name), []).append(name)
+        small = ["postgres"] if self.disk is not None else []
+        alone = self.cluster is None
+        return Targets(
+            self.process_names,
+            [name for name in self.server_names if not name.startswith("postgres-")],
+            list(self.links.by_name),
+            sorted(self.sandboxes),
+            agents=agents,
+            rolls=sorts,
+            clocks=[name for name in self.interposed if name != "postgres"],
+            fsyncs=[name for name in self.interposed if name == "postgres" or name in agents],
+            disks=[*(small if alone else ()), *(("nats",) if alone else ()), *agents],
+            database=["postgres"] if alone else [],
+            stores=["nats"] if alone else [],
+            cluster=[] if alone else ["postgres cluster"],
+            members=[] if alone else [name for name in self.server_names if name.startswith("nats-")],
+        )
 
     @property
     def process_names(self) -> list[str]:
@@ -236,12 +285,38 @@ class Stage(Stack):
     def _child(self, name: str) -> ChildProcess | None:
         return next((child for child in self._children if child.name == name), None)
 
+    def server(self, name: str) -> LocalServer:
+        """A server by its name, which must exist."""
+        return next(server for server in self._servers if server.name == name)
+
     def _server(self, name: str) -> LocalServer | None:
         return next((server for server in self._servers if server.name == name), None)
 
     def _pid(self, name: str) -> int | None:
         part = self._child(name) or self._server(name)
         return None if part is None or part.process is None else part.process.pid
+
+    def pid_of(self, name: str) -> int:
+        """The process id of a part. Asserts that it runs."""
+        pid = self._pid(name)
+        assert pid is not None, f"{name} does not run"
+        return pid
+
+    def ends(self, name: str) -> bool:
+        """Whether a part has ended."""
+        return name in self.dead()
+
+    def terminate(self, name: str) -> None:
+        """End a process of ours in order, and wait for its end."""
+        child = self._child(name)
+        assert child is not None, f"{name} is no process of ours"
+        child.terminate()
+        child.wait_ended()
+
+    def answers(self, name: str) -> bool:
+        """Whether a process of ours answers `/ok`."""
+        child = self._child(name)
+        return child is not None and child.is_ready()
 
     def kill(self, name: str) -> None:
         """End a part as a crash would."""
@@ -276,15 +351,27 @@ class Stage(Stack):
         self._signal(name, signal.SIGCONT)
 
     def _signal(self, name: str, number: signal.Signals) -> None:
+        for process in self.family_of(name):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def family_of(self, name: str) -> list[psutil.Process]:
+        """The processes of a part; none if it does not run. PostgreSQL's backends do the work, each in a separate group."""
         pid = self._pid(name)
         if pid is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            # PostgreSQL's backends do the work, each in a separate process group.
-            family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-            for process in family:
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
+            return []
+        try:
+            return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def calm(self) -> None:
+        """Set every clock right, every fsync fast, and give the disks room."""
+        for interposed in self.interposed.values():
+            interposed.set_clock(0)
+            interposed.set_fsync(0.0)
+        if self.disk is not None:
+            self.disk.give_room()
 
     def set_faults(self, node: str, switches: Mapping[str, str]) -> None:
         """Flip the sandbox driver's switches of a node (docs/reference/sandbox-driver.md)."""
@@ -300,6 +387,11 @@ class Stage(Stack):
         """Return when every process of ours answers `/ok`."""
         for child in self._children:
             child.wait_ready()
+
+
+def sort_of_process(name: str) -> str:
+    """`worker` of `worker-2`, `agent` of `agent eu-1-slice-1`."""
+    return "agent" if name.startswith("agent ") else name.removesuffix("-2")
 
 
 def _second(plan: ProcessPlan) -> ProcessPlan:

@@ -44,7 +44,10 @@ class Subscriber:
             """Sessions end by an exception; the library would print it as well."""
 
         client = await asyncio.wait_for(
-            nats.connect(self._nats_url, allow_reconnect=False, connect_timeout=2, ping_interval=1, error_cb=quiet), 5
+            nats.connect(
+                self._nats_url.split(","), allow_reconnect=False, connect_timeout=2, ping_interval=1, error_cb=quiet
+            ),
+            5,
         )
         try:
             stream = client.jetstream(timeout=2)

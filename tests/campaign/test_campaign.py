@@ -18,7 +18,7 @@ def keeps_everything(directory: Path, seconds: float, seed: int, **options: floa
     assert report.kept, shown
     assert sum(report.faults.values()) > seconds / 10, shown
     assert report.allocations.get("released", 0) > 5, shown
-    assert any(taken is not None for _, taken in report.recovery_seconds), shown
+    assert any(recovery.seconds is not None for recovery in report.recoveries), shown
     assert report.operations["commit"].get("done", 0) > 5, shown
     assert report.key_reads > 5, shown
     assert report.received > report.events, shown
@@ -30,8 +30,8 @@ def keeps_everything(directory: Path, seconds: float, seed: int, **options: floa
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_short_campaign(server_directory: Path) -> None:
-    # A seed that kills each server, an API, a worker and an agent, and cuts two links, all in half a minute.
-    assert keeps_everything(server_directory, 30, seed=235, fault_every_seconds=2.0) == []
+    # A seed that kills two servers, a process and an agent, and has twelve sorts of faults in half a minute.
+    assert keeps_everything(server_directory, 30, seed=33610, fault_every_seconds=2.0) == []
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from berth.local.servers import LocalNats, LocalTemporal, free_port
-from tests.campaign.directed import database, processes, reservations
+from tests.campaign.directed import database, faults, processes, reservations
 from tests.campaign.directed.accounts.scenes import ACCOUNT_SCENES
 from tests.campaign.directed.fleet import catalogue, nodes
 from tests.campaign.directed.live_scenes import LIVE_SCENES
@@ -60,6 +60,11 @@ SCENES: list[tuple[str, Callable[[Scene], None], tuple[str, ...]]] = [
     ("retired_sku_sold", catalogue.a_create_after_the_retirement, ("retired, not sold",)),
     ("price_of_activation", catalogue.a_price_that_changes_during_a_provision, ("price kept",)),
     ("catalogue_apart_from_key", catalogue.a_change_that_comes_again, ("catalogue",)),
+    ("own_clock", faults.a_sweep_under_a_stepped_clock, ("late, never early", "verify P5")),
+    ("ended_sessions_kept", faults.a_hold_after_its_session_was_ended, ("outcome known",)),
+    ("acknowledged_without_room", faults.a_release_for_which_there_is_no_room, ("released",)),
+    ("failed_statements_prepared", faults.a_read_after_its_table_was_locked, ("foreseen",)),
+    ("log_behind_open_transactions", faults.a_log_beside_an_open_transaction, ("log moves",)),
 ]
 
 
@@ -89,10 +94,11 @@ def test_without_the_bug_nothing_is_found(
 AGENT_SCENES: list[tuple[str, Any, str]] = [
     ("agent_not_fenced", processes.an_older_task_for_the_same_slot, "fence on the node"),
     ("effect_before_journal", processes.a_look_while_a_guest_is_made, "journal first"),
+    ("agent_by_own_clock", faults.a_task_under_a_stepped_clock, "late, never early"),
 ]
 
 
-@pytest.mark.quick("planted-agent_not_fenced", "clean-agent_not_fenced")
+@pytest.mark.quick("planted-agent_not_fenced", "clean-agent_not_fenced", "planted-agent_by_own_clock")
 @pytest.mark.parametrize(("bug", "play", "check"), AGENT_SCENES, ids=[bug for bug, _, _ in AGENT_SCENES])
 @pytest.mark.parametrize("is_planted", [True, False], ids=["planted", "clean"])
 def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check: str, is_planted: bool) -> None:
@@ -106,11 +112,19 @@ def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
     for bug, _, checks in [*SCENES, *LIVE_SCENES]:
         caught[bug] |= set(checks)
     caught |= {bug: {check} for bug, _, check in [*AGENT_SCENES, *WORKER_SCENES]}
+    caught["ended_certificates_accepted"] = {"only valid certificates"}
     caught["publish_without_sequence"] = {"sequence is version"}
     assert set(caught) == set(BUGS)
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     told = {row[0].strip("| `"): set(re.findall(r"`([^`]+)`", row[2])) for row in rows if len(row) == 4}
     assert {bug: told.get(bug) for bug in caught} == caught
+
+
+@pytest.mark.parametrize("bug", ["ended_certificates_accepted", None])
+def test_a_bug_of_the_listener_for_nodes_is_caught(tmp_path: Path, bug: str | None) -> None:
+    with planted(bug):
+        found = faults.a_node_whose_certificate_has_ended(tmp_path)
+    assert {violation.check for violation in found} == ({"only valid certificates"} if bug else set()), found
 
 
 @pytest.fixture

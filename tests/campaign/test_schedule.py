@@ -7,10 +7,22 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.campaign.schedule import SECONDS, Fault, FaultKind, Targets, plan_faults
+from tests.campaign.schedule import DETAILS, SECONDS, Fault, FaultKind, Targets, parts_of, plan_faults
 
 TARGETS = Targets(
-    processes=["api", "worker", "agent a"], servers=["postgres", "nats"], links=["api > postgres"], nodes=["a"]
+    processes=["api", "worker", "worker-2", "agent a"],
+    servers=["postgres", "nats"],
+    links=["api > postgres"],
+    nodes=["a"],
+    agents=["agent a"],
+    rolls={"worker": ["worker", "worker-2"]},
+    clocks=["api", "worker-2"],
+    fsyncs=["postgres"],
+    disks=["postgres", "nats"],
+    database=["postgres"],
+    stores=["nats"],
+    cluster=["postgres cluster"],
+    members=["nats-1"],
 )
 SEEDS = st.integers(min_value=0, max_value=2**32)
 
@@ -23,10 +35,11 @@ def test_a_seed_is_a_schedule(seed: int, seconds: float, every_seconds: float) -
         low, high = SECONDS[fault.kind]
         assert low <= fault.seconds <= high
         assert 0 < fault.at <= fault.until <= seconds + 0.002
-        assert bool(fault.detail) is (fault.kind is FaultKind.BREAK)
+        assert bool(fault.detail) is (fault.kind in DETAILS)
     by_target: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
-        by_target[fault.target].append(fault)
+        for part in parts_of(fault.target, TARGETS):
+            by_target[part].append(fault)
     for hurt in by_target.values():
         for one, next_ in zip(hurt, hurt[1:], strict=False):  # noqa: RUF007
             assert one.until < next_.at
@@ -36,7 +49,7 @@ def test_a_seed_is_a_schedule(seed: int, seconds: float, every_seconds: float) -
 def test_only_what_is_there_is_hurt(seed: int) -> None:
     faults = plan_faults(seed, 60, Targets(processes=["api"], servers=["postgres"]))
     assert {fault.target for fault in faults} <= {"api", "postgres"}
-    assert {fault.kind for fault in faults} <= {FaultKind.KILL, FaultKind.PAUSE, FaultKind.RESTART}
+    assert {fault.kind for fault in faults} <= {FaultKind.KILL, FaultKind.PAUSE, FaultKind.STARVE, FaultKind.RESTART}
 
 
 def test_seeds_differ_and_every_kind_comes_up() -> None:

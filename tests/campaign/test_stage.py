@@ -29,3 +29,4 @@ def test_no_port_is_listened_on_twice(tmp_path: Path) -> None:
         assert {port: count for port, count in ports.items() if count > 1} == {}
     finally:
         stage.links.close()
+        stage.routes.close()

@@ -234,7 +234,6 @@ def test_a_task_that_is_not_reported_in_time_fails(stage: Stage) -> None:
     assert stage.advance(node) is Advanced.FAILED
 
 
-@pytest.mark.full
 def test_the_sweeper_ends_what_waited_too_long_and_nothing_else(stage: Stage) -> None:
     """The hello that never came, and the signed task that was never reported: each ends without another request."""
     silent, lost, waiting = stage.node(), stage.node(), stage.node()

@@ -34,6 +34,9 @@ PLAIN = {
 }  # fmt: skip
 """Arguments of `Popen` whose other values a fork does not know."""
 
+READ_AT_START = ("PYTHONPATH", "LD_PRELOAD")
+"""Variables that a process reads when it starts, so a fork cannot have others."""
+
 CommandLine = subprocess.Popen
 """What starts every command as it is."""
 
@@ -51,7 +54,8 @@ class Process(CommandLine[Any]):
         module = _module_of(wanted["args"])
         environment = dict(os.environ if wanted["env"] is None else wanted["env"])
         plain = all(wanted.get(name, value) == value for name, value in PLAIN.items())
-        if module is None or not plain or environment.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
+        inherits = all(environment.get(name) == os.environ.get(name) for name in READ_AT_START)
+        if module is None or not plain or not inherits:
             START(self, *given)
             return
         request = {

@@ -21,6 +21,7 @@ from tests.testbuild import (
     bugs_of_relay,
     bugs_of_worker,
 )
+from tests.testbuild import bugs_under_faults as under_faults
 from tests.testbuild.bugs_of_accounts import ACCOUNT_BUGS
 from tests.testbuild.bugs_of_database import DATABASE_SQL
 from tests.testbuild.planting import unplant
@@ -60,9 +61,18 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
     **ACCOUNT_BUGS,
+    "own_clock": under_faults.judge_by_wall_clock,
+    "ended_sessions_kept": under_faults.keep_ended_sessions,
+    "acknowledged_without_room": under_faults.acknowledge_without_room,
+    "failed_statements_prepared": under_faults.count_failed_statements_as_prepared,
+    "ended_certificates_accepted": under_faults.accept_ended_certificates,
+    "agent_by_own_clock": under_faults.judge_tasks_by_wall_clock,
 }
 
-PLANTED_SQL: dict[str, str] = {**DATABASE_SQL, **bugs_of_keyvalue.KEYVALUE_SQL, **bugs_of_feed.FEED_SQL}
+PLANTED_SQL: dict[str, str] = {
+    **DATABASE_SQL, **bugs_of_keyvalue.KEYVALUE_SQL, **bugs_of_feed.FEED_SQL,
+    "log_behind_open_transactions": under_faults.LOG_BEHIND_OPEN_TRANSACTIONS,
+}  # fmt: skip
 
 BUGS = sorted({*PLANTED_BUGS, *PLANTED_SQL})
 """Every name."""

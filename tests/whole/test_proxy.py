@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.proxy import DELAY_SECONDS, Chooser, Mode, Proxies, Proxy
+from tests.proxy import (
+    DELAY_SECONDS,
+    RETRANSMISSION_SECONDS,
+    TRICKLE_BYTES,
+    Chooser,
+    Mode,
+    Proxies,
+    Proxy,
+)
+from tests.support.waiting import wait_for
 
 QUIET_SECONDS = 0.3
 
@@ -90,6 +99,75 @@ def test_a_delay_delays_each_way(proxies: Proxies, proxy: Proxy) -> None:
         client.sendall(b"slow")
         assert client.recv(1024) == b"SLOW"
         assert time.monotonic() - began >= 2 * DELAY_SECONDS
+
+
+def read_whole(client: socket.socket, count: int) -> list[bytes]:
+    """Everything that arrives until it is `count` bytes, as it was read."""
+    read: list[bytes] = []
+    while sum(map(len, read)) < count:
+        read.append(client.recv(65_536))
+        assert read[-1], "the connection ended early"
+    return read
+
+
+@pytest.mark.parametrize("mode", [Mode.JITTER, Mode.LOSS, Mode.TRICKLE])
+def test_whatever_is_late_arrives_whole_and_in_order(proxies: Proxies, proxy: Proxy, mode: Mode) -> None:
+    sent = bytes(range(97, 123)) * 40
+    with connect(proxy) as client, proxies.troubled("client > server", mode):
+        client.settimeout(10)
+        for _ in range(3):
+            client.sendall(sent)
+            assert b"".join(read_whole(client, len(sent))) == sent.upper()
+
+
+def test_bytes_arrive_one_by_one(proxies: Proxies, proxy: Proxy) -> None:
+    with connect(proxy) as client, proxies.troubled("client > server", Mode.TRICKLE):
+        client.settimeout(10)
+        client.sendall(b"x" * TRICKLE_BYTES)
+        read_whole(client, TRICKLE_BYTES)
+        assert len(proxy.heard) > 10  # type: ignore[attr-defined]
+
+
+def test_a_lost_packet_delays_what_is_behind_it(proxies: Proxies, proxy: Proxy) -> None:
+    with connect(proxy) as client, proxies.troubled("client > server", Mode.LOSS):
+        client.settimeout(10)
+        slowest = 0.0
+        for _ in range(40):
+            began = time.monotonic()
+            client.sendall(b"x")
+            client.recv(1)
+            slowest = max(slowest, time.monotonic() - began)
+            if slowest >= min(RETRANSMISSION_SECONDS):
+                break
+        assert slowest >= min(RETRANSMISSION_SECONDS)
+
+
+def test_a_message_stops_in_its_middle(proxies: Proxies, proxy: Proxy) -> None:
+    with connect(proxy) as client:
+        with proxies.troubled("client > server", Mode.STALL):
+            client.sendall(b"onetwo")
+            # Half of the half that the server saw.
+            assert client.recv(1024) == b"O"
+            with pytest.raises(TimeoutError):
+                client.recv(1024)
+            assert proxy.heard == [b"one"]  # type: ignore[attr-defined]
+        assert b"".join(read_whole(client, 5)) == b"NETWO"
+
+
+def test_a_half_closed_connection_ends_for_its_client_and_still_reaches_the_server(
+    proxies: Proxies, proxy: Proxy
+) -> None:
+    with connect(proxy) as client:
+        client.sendall(b"one")
+        assert client.recv(1024) == b"ONE"
+        with proxies.troubled("client > server", Mode.HALF_CLOSE):
+            assert client.recv(1024) == b"", "the server's side has ended"
+            client.sendall(b"two")
+            wait_for(lambda: b"two" in proxy.heard, "the server hears it")  # type: ignore[attr-defined]
+            with connect(proxy) as another:
+                another.sendall(b"new")
+                assert another.recv(1024) == b"NEW", "a new connection is whole"
+        assert client.recv(1024) == b"", "it stays ended"
 
 
 def test_a_seed_is_a_plan() -> None:

@@ -15,7 +15,8 @@ from berth.local.processes import ChildProcess
 from tests.berth.commands import berth
 from tests.proxy import TROUBLES, Chooser, Mode
 from tests.support.whole_stack import Whole
-from tests.whole.troubled import Load, TroubledStack, build_clock_library, violations_at_rest
+from tests.testbuild.interposing import Interposed, build_library
+from tests.whole.troubled import Load, TroubledStack, violations_at_rest
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -135,11 +136,12 @@ def test_links_in_trouble_by_seed(troubled: Whole, seed: int) -> None:
 @pytest.mark.parametrize("offset_seconds", [-300, 300])
 def test_an_agents_clock_is_wrong_by_five_minutes(troubled: Whole, tmp_path: Path, offset_seconds: int) -> None:
     """It judges tasks by the server's time, and its certificates are good for the minutes before and after."""
-    library = build_clock_library(tmp_path)
+    wrong = Interposed(build_library(tmp_path), tmp_path / "control")
+    wrong.set_clock(offset_seconds)
     name = "agent eu-1-slice-1"
     (child,) = [child for child in troubled.stack._children if child.name == name]
-    wrong = {"LD_PRELOAD": str(library), "CLOCK_OFFSET_SECONDS": str(offset_seconds)}
-    agent = ChildProcess(replace(child.plan, environment={**child.plan.environment, **wrong}), tmp_path / "agent.log")
+    environment = {**child.plan.environment, **wrong.environment}
+    agent = ChildProcess(replace(child.plan, environment=environment), tmp_path / "agent.log")
     troubled.kill(name)
     agent.spawn()
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
-import subprocess
 import threading
 import uuid
 from dataclasses import dataclass, field, replace
@@ -189,52 +187,3 @@ def _occupied(whole: Whole) -> int:
         row = connection.execute("select count(*) from claims where occupied or closed_at is null").fetchone()
     assert row is not None
     return int(row[0])
-
-
-def build_clock_library(directory: Path) -> Path:
-    """A library that, preloaded, moves the wall clock of a process by CLOCK_OFFSET_SECONDS, for OpenSSL as well."""
-    assert shutil.which("cc"), (
-        "no C compiler (cc) is installed: without one nothing shows that a wrong clock does no harm"
-    )
-    source, library = directory / "clock.c", directory / "clock.so"
-    source.write_text(CLOCK_SOURCE)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
-    return library
-
-
-CLOCK_SOURCE = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <time.h>
-
-static long offset(void) {
-    const char *text = getenv("CLOCK_OFFSET_SECONDS");
-    return text ? atol(text) : 0;
-}
-
-int clock_gettime(clockid_t id, struct timespec *at) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int status = real(id, at);
-    if (status == 0 && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) at->tv_sec += offset();
-    return status;
-}
-
-time_t time(time_t *at) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (at) *at = now.tv_sec;
-    return now.tv_sec;
-}
-
-int gettimeofday(struct timeval *at, void *zone) {
-    (void)zone;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    at->tv_sec = now.tv_sec;
-    at->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-"""

@@ -10,6 +10,7 @@ from tests.campaign.judging.fleet.judging_fleet import judge_fleet
 from tests.campaign.judging.judging_clients import Violation, judge_clients
 from tests.campaign.judging.judging_events import judge_events
 from tests.campaign.judging.judging_operations import judge_operations
+from tests.campaign.judging.judging_reads import judge_reads
 from tests.campaign.judging.judging_reservations import judge_reservations
 from tests.campaign.judging.judging_rights import judge_rights
 from tests.campaign.judging.judging_windows import judge_windows
@@ -20,7 +21,8 @@ from tests.campaign.listening.judging_sessions import judge_sessions
 def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
     judges = (
-        judge_clients, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events, judge_keys,
-        judge_sessions, judge_webhooks, judge_ledger, judge_quotas, judge_fleet,
+        judge_clients, judge_reads, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events,
+        judge_keys, judge_sessions, judge_webhooks, judge_ledger, judge_quotas, judge_fleet,
     )  # fmt: skip
-    return [violation for judge in judges for violation in judge(history)]
+    observed = [Violation(check, sentence) for check, sentence in history.observed]
+    return [*observed, *(violation for judge in judges for violation in judge(history))]

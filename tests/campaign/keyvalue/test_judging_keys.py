@@ -94,7 +94,7 @@ def expect(index: int, *preconditions: Any) -> Callable[[History], None]:
         (expect(3, unchanged_range(B, b"c", 0)), "no lost update"),
         (expect(2, unchanged_key(B, 1)), "refused with a cause"),
         (alter("deliveries", 1, data={"operations": [write_key(A, b"other")]}), "as committed"),
-        (alter("deliveries", 1, tenant=None), "as committed"),
+        (alter("deliveries", 1, tenant_id=None), "as committed"),
         (alter("deliveries", 2, operation_key="another"), "as committed"),
         (alter("key_reads", 1, items=(ReadItem(A, b"1", 1), ReadItem(B, b"1", 1))), "read at its version"),
         (alter("key_reads", 1, items=(ReadItem(A, b"2", 2),)), "read at its version"),

@@ -1,0 +1,1 @@
+"""How each kind of fault begins and ends."""
