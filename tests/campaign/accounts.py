@@ -52,6 +52,10 @@ class Pause:
     ended_asked: float = float("inf")
 
 
+EVENT_TRUNCATED = "event_truncated"
+"""The error of a delivery whose event the log dropped while its webhook was disabled: it is final."""
+
+
 @dataclass(frozen=True)
 class HookDelivery:
     """A delivery as the API lists it."""

@@ -55,12 +55,13 @@ def judge_ledger(history: History) -> list[Violation]:
 def intervals_of(history: History) -> dict[UUID, Interval]:
     """The active time of every allocation whose price is known, in version order."""
     found: dict[UUID, Interval] = {}
+    prices = history.accounts.prices | _prices_of_answers(history)
     for _, event in sorted(history.events().items()):
         allocation_id = event.allocation_id
         if allocation_id is None or event.tenant_id is None:
             continue
         if event.type == ACTIVE:
-            price = history.accounts.prices.get((event.data["sku"], int(event.data["price_version"])))
+            price = prices.get((event.data["sku"], int(event.data["price_version"])))
             if price is not None and allocation_id not in found:
                 found[allocation_id] = Interval(
                     allocation_id, UUID(event.tenant_id), int(event.data["gpus"]), price, _time(event.data["active_at"])
@@ -68,6 +69,16 @@ def intervals_of(history: History) -> dict[UUID, Interval]:
         elif allocation_id in found:
             _follow(found[allocation_id], event)
     return found
+
+
+def _prices_of_answers(history: History) -> dict[tuple[str, int], int]:
+    """What operators have sold at, by SKU and version of its price."""
+    answers = [json.loads(a.answer) for a in history.attempts if a.kind == "put_sku" and a.answer]
+    return {
+        (sku["name"], sku["price_version"]): sku["price_micro_per_gpu_second"]
+        for sku in answers
+        if "price_version" in sku
+    }
 
 
 def _follow(interval: Interval, event: Delivery) -> None:

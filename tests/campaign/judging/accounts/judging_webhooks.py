@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from berth.client import WebhookUnverified, verify_webhook
-from tests.campaign.accounts import Hook, HookDelivery, HookMessage, Pause
+from tests.campaign.accounts import EVENT_TRUNCATED, Hook, HookDelivery, HookMessage, Pause
 from tests.campaign.clients.accounts.receiving import REDIRECTED
 from tests.campaign.history import Delivery, History
 from tests.campaign.judging.judging_clients import Violation
@@ -150,7 +150,7 @@ def check_deliveries(history: History) -> Iterator[Violation]:
                     "webhook delivered",
                     f"{hook.name}: delivery {delivery.number} succeeded, and no response accepted it",
                 )
-            if not _is_final(hook, delivery):
+            if not _is_final(history, hook, delivery):
                 yield Violation(
                     "webhook delivered",
                     f"{hook.name}: delivery {delivery.number} is {delivery.state} after {delivery.attempts} attempts "
@@ -181,10 +181,12 @@ def _covers(hook: Hook, version: int) -> bool:
     return any(after < version <= until for after, until in ends)
 
 
-def _is_final(hook: Hook, delivery: HookDelivery) -> bool:
+def _is_final(history: History, hook: Hook, delivery: HookDelivery) -> bool:
     """Whether a delivery has ended as documented: a webhook that stays enabled delivers everything in the end."""
     if delivery.state == "succeeded":
         return True
+    if delivery.error == EVENT_TRUNCATED:
+        return history.log_age_seconds_min is not None
     by_attempts = delivery.attempts >= ATTEMPTS_MAX or delivery.response_status == GONE
     return delivery.state == "failed" and (by_attempts or delivery.error in FAILED_BY_STATE)
 
