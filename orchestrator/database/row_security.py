@@ -33,12 +33,13 @@ class TenantCursor(psycopg.AsyncCursor[Any]):
         tenants = self._tenants()
         if tenants is None:
             return await super().execute(query, params, **options)
+        prepared = self._prepared_count()
         try:
             async with self.connection.pipeline():
                 await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
                 return await super().execute(query, params, **options)
         except psycopg.Error:
-            self._forget_prepared()
+            self._forget_prepared(prepared)
             raise
 
     async def executemany(self, query: Any, params_seq: Iterable[Params], *, returning: bool = False) -> None:
@@ -47,21 +48,29 @@ class TenantCursor(psycopg.AsyncCursor[Any]):
         if tenants is None:
             await super().executemany(query, params_seq, returning=returning)
             return
+        prepared = self._prepared_count()
         try:
             async with self.connection.pipeline():
                 await psycopg.AsyncCursor(self.connection).execute(_NAME_TENANTS, (tenants,))
                 await super().executemany(query, params_seq, returning=returning)
         except psycopg.Error:
-            self._forget_prepared()
+            self._forget_prepared(prepared)
             raise
 
-    def _forget_prepared(self) -> None:
-        """Count no statement of the connection as prepared any more, after a pipeline that failed.
+    def _prepared_count(self) -> int:
+        """How many statements the connection has prepared since it was opened."""
+        return self.connection._prepared._prepared_idx
+
+    def _forget_prepared(self, before: int) -> None:
+        """After a pipeline that failed, count no statement as prepared any more if it has begun to prepare one.
+
+        `before`: the count before it.
 
         psycopg counts a statement as prepared when it sends the preparation, and takes that back after a failure, but not in a
         pipeline: each later use of the statement would fail for as long as the connection is open.
         """
-        self.connection._prepared.clear()
+        if self._prepared_count() != before:
+            self.connection._prepared.clear()
 
     def _tenants(self) -> str | None:
         """What to set: None where no tenants are named, and within a transaction, where it is set."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from psycopg._preparing import PrepareManager
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database, Reading, connect_database
@@ -62,6 +63,31 @@ def test_a_statement_whose_preparation_failed_can_be_used_again(database_url: st
             return int(await ask(database))
 
     assert asyncio.run(play()) == 0
+
+
+def test_a_failure_of_a_prepared_statement_leaves_those_of_its_connection_prepared(database_url: str) -> None:
+    divide = "select 1 / %(by)s::int"
+
+    async def divided(database: Database, by: int) -> int:
+        async with database.read_call(CallGroup.RESERVATIONS) as called:
+            return int(await called.value(divide, {"by": by}))
+
+    async def play() -> list[int]:
+        counts = []
+        async with one_connection(database_url) as database:
+            for _ in range(2 * (PrepareManager.prepare_threshold or 0)):
+                await divided(database, 1)
+            for by in (1, 0):
+                if by == 0:
+                    with pytest.raises(DBAPIError):
+                        await divided(database, by)
+                async with database.read_call(CallGroup.RESERVATIONS) as called:
+                    counts.append(int(await called.value("select count(*) from pg_prepared_statements", {})))
+        return counts
+
+    before, after = asyncio.run(play())
+    assert before > 0
+    assert after == before
 
 
 WAYS: dict[str, Callable[[Database], AbstractAsyncContextManager[Reading]]] = {

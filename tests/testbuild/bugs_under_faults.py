@@ -96,7 +96,7 @@ def count_failed_statements_as_prepared() -> None:
     """A statement whose preparation failed counts as prepared for as long as its connection is open."""
     from orchestrator.database.row_security import TenantCursor
 
-    replace(TenantCursor, "_forget_prepared", lambda self: None)
+    replace(TenantCursor, "_forget_prepared", lambda self, before: None)
 
 
 def accept_ended_certificates() -> None:
