@@ -197,6 +197,7 @@ def test_a_busy_port_is_reported_before_anything_starts(tmp_path: Path, busy_por
     assert str(busy_port) not in (state / "state.json").read_text(), "the next start would fail as well"
 
 
+@pytest.mark.full
 def test_a_foreign_schema_is_refused(tmp_path: Path, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("drop table alembic_version")

@@ -98,7 +98,7 @@ AGENT_SCENES: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.quick("planted-agent_not_fenced", "clean-agent_not_fenced", "planted-agent_by_own_clock")
+@pytest.mark.quick("planted-agent_not_fenced", "clean-agent_not_fenced")
 @pytest.mark.parametrize(("bug", "play", "check"), AGENT_SCENES, ids=[bug for bug, _, _ in AGENT_SCENES])
 @pytest.mark.parametrize("is_planted", [True, False], ids=["planted", "clean"])
 def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check: str, is_planted: bool) -> None:

@@ -223,6 +223,7 @@ def test_a_deploy_system_that_says_no_hello_ends_its_task_in_time(stage: Stage) 
     assert stage.advance(node) is Advanced.NOT_RUN
 
 
+@pytest.mark.full
 def test_a_task_that_is_not_reported_in_time_fails(stage: Stage) -> None:
     node = stage.node()
     stage.started(node)

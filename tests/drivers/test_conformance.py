@@ -32,7 +32,7 @@ def of_each_driver(soon: list[type[Harness]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("harness", drivers, indirect=True)
 
 
-@pytest.mark.parametrize("check", SOUND, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", at_length(SOUND, SOUND[::2]), ids=lambda check: check.__name__)
 def test_conforms(harness: Harness, check: Any, tmp_path: Path) -> None:
     assert run(harness, tmp_path, check) is None
 
@@ -61,6 +61,7 @@ def test_conforms_at_every_effect(harness: Harness, check: Any, disk: Path, tmp_
     assert disk.is_mount()
 
 
+@pytest.mark.full
 @pytest.mark.quick("brings_up_and_takes_down", "leaves_nothing_of_a_tenant")
 @pytest.mark.parametrize(
     "check",

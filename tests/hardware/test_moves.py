@@ -150,6 +150,7 @@ def play(url: str, examples: int) -> int:
     return Here.stories
 
 
+@pytest.mark.full
 def test_reports_in_any_order_are_placed_as_the_model_says(database_url: str) -> None:
     seed(database_url, slice_nodes=NODES)
     assert play(database_url, 40) >= 40

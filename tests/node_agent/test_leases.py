@@ -123,7 +123,7 @@ class Leasing(RuleBasedStateMachine):
         self.temporary.cleanup()
 
 
-TestLeasing = Leasing.TestCase
+TestLeasing = pytest.mark.full(Leasing.TestCase)
 
 
 @pytest.mark.full

@@ -124,7 +124,7 @@ def test_every_loop_of_every_process_is_among_these() -> None:
 PROCESSES = list(dict.fromkeys(name for name, _, _ in LOOPS))
 
 
-@pytest.mark.quick("api-1", "worker-1")
+@pytest.mark.quick("worker-1")
 @pytest.mark.parametrize(
     ("name", "loops_max"),
     [

@@ -283,6 +283,7 @@ def test_a_stop_ends_the_wipe_and_a_second_run_completes_it(machine: Machine) ->
     assert wiping(machine, "one").disks[0].proven
 
 
+@pytest.mark.full
 def test_a_step_ends_at_its_deadline(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     from node_agent.deploy_system.work import steps
 

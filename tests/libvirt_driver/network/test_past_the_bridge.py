@@ -18,13 +18,16 @@ ARRIVES = {
 }
 
 
+# Twenty seconds of namespaces. tests/libvirt_driver/network/test_isolation.py forges frames in `make test`.
+pytestmark = pytest.mark.full
+
+
 @pytest.fixture(scope="module")
 def found() -> Any:
     """What one run found."""
     return staged("tests.libvirt_driver.network.past_the_bridge")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_forged_packets_past_the_bridge_arrive_without_protection_alone(found: Any, case: str) -> None:
     assert found[case] == ARRIVES.get(case, [])

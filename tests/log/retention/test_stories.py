@@ -194,6 +194,7 @@ def tell_stories(world: World, number: int) -> int:
     return Stories.told
 
 
+@pytest.mark.full
 def test_nothing_that_is_needed_is_dropped(world: World) -> None:
     assert tell_stories(world, 8) >= 8
 

@@ -73,7 +73,7 @@ def intervals_of(history: History) -> dict[UUID, Interval]:
 
 def _prices_of_answers(history: History) -> dict[tuple[str, int], int]:
     """What operators have sold at, by SKU and version of its price."""
-    answers = [json.loads(a.answer) for a in history.attempts if a.kind == "put_sku" and a.answer]
+    answers = [json.loads(a.answer) for a in history.attempts if a.kind == "put_sku" and a.outcome is Outcome.DONE]
     return {
         (sku["name"], sku["price_version"]): sku["price_micro_per_gpu_second"]
         for sku in answers
