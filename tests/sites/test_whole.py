@@ -54,7 +54,6 @@ def test_a_changed_certificate_is_an_operators_decision(stage: Stage, served: Si
         assert stage.done(machine.node_id, "look")["task"]["outcome"] == "completed"
 
 
-@pytest.mark.full
 def test_a_wrong_password_is_named_and_changes_nothing(stage: Stage, served: Site) -> None:
     with stage.machine() as machine:
         served.put_bmc(machine, password="not-the-password")
