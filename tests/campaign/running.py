@@ -98,7 +98,9 @@ async def _play(
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
             stuck = await Settler(cast.admin, cast.tenants, history).settle(options.settle_seconds)
-            stuck += await settle_hooks(cast.hook_owners, history, lambda: subscriber.cursor)
+            stuck += await settle_hooks(
+                cast.hook_owners, history, lambda: subscriber.cursor, stage.endpoints.database_url
+            )
             stuck += await online(cast.admin)
             stuck += await read_fleet(cast.admin, history)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]

@@ -33,13 +33,17 @@ from log_head h left join consumer_positions c on c.consumer = 'metering'
 """
 
 
-async def settle_hooks(owners: Sequence[HookOwner], history: History, cursor: Callable[[], int]) -> list[str]:
-    """Wait until every webhook has delivered every event; a sentence for each that has not in time.
+async def settle_hooks(
+    owners: Sequence[HookOwner], history: History, cursor: Callable[[], int], database_url: str
+) -> list[str]:
+    """Wait until every webhook has delivered every event that the log has; a sentence for each that has not in time.
 
     `cursor`: the last version that the subscriber has seen. A delivery whose next attempt is minutes away is sent again at once:
     its owner disables the webhook, which fails it, enables it again, and replays what failed.
     """
-    found = await asyncio.gather(*(_Settling(owner, hook, history, cursor).run() for owner, hook in _live(owners)))
+    found = await asyncio.gather(
+        *(_Settling(owner, hook, history, cursor, database_url).run() for owner, hook in _live(owners))
+    )
     return [sentence for sentence in found if sentence is not None]
 
 
@@ -52,7 +56,10 @@ def _live(owners: Iterable[HookOwner]) -> list[tuple[HookOwner, Hook]]:
 class _Settling:
     """One webhook on its way to having delivered everything."""
 
-    def __init__(self, owner: HookOwner, hook: Hook, history: History, cursor: Callable[[], int]) -> None:
+    def __init__(
+        self, owner: HookOwner, hook: Hook, history: History, cursor: Callable[[], int], database_url: str
+    ) -> None:
+        self._database_url = database_url
         self._owner = owner
         self._hook = hook
         self._history = history
@@ -75,7 +82,12 @@ class _Settling:
             return f"webhook {hook.name} cannot be read"
         hook.position = shown.position
         hook.deliveries = [_delivery(one) for one in listed]
-        waiting = [one for one in listed if one.state != "succeeded" and one.error != EVENT_TRUNCATED]
+        # A delivery that failed while its webhook was disabled is not sent again once its event is gone.
+        first = _first_version(self._database_url)
+        gone = [one for one in listed if one.state == "failed" and (one.version or first) < first]
+        waiting = [
+            one for one in listed if one.state != "succeeded" and one.error != EVENT_TRUNCATED and one not in gone
+        ]
         if waiting:
             await self._push(waiting)
             return f"webhook {hook.name}: {len(waiting)} deliveries, delivery {waiting[0].number} is {waiting[0].state}"
@@ -101,6 +113,12 @@ class _Settling:
         if self._cursor() < shown.position:
             return f"webhook {self._hook.name} is at version {shown.position}, and the subscriber at {self._cursor()}"
         return None
+
+
+def _first_version(database_url: str) -> int:
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute("select version from log_first").fetchone()
+    return 1 if row is None else int(row[0])
 
 
 def _delivery(listed: ListedDelivery) -> HookDelivery:
