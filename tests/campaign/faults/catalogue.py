@@ -19,6 +19,8 @@ NATS_MEMBER = "one of three NATS"
 TO_POSTGRES, TO_NATS, TO_TEMPORAL, TO_NODE_API = (
     "link to PostgreSQL", "link to NATS", "link to Temporal", "link to the node API",
 )  # fmt: skip
+TO_API = "link to the API"
+"""Of subscribers, whose return says nothing about allocations: without a budget."""
 LINKS = (TO_POSTGRES, TO_NATS, TO_TEMPORAL, TO_NODE_API)
 EVERY_PROCESS, EVERY_AGENT = "every process of a sort", "every agent"
 SERVERS = {"postgres": POSTGRES, "nats": NATS, "temporal": TEMPORAL}
@@ -170,7 +172,7 @@ def sort_of(kind: str, target: str) -> str:
     if kind == FaultKind.BREAK:
         return DRIVER
     if kind in LINK_KINDS:
-        return LINKS_BY_SERVER[re.sub(r"-[0-9a-c]$", "", target.rpartition(" > ")[2])]
+        return LINKS_BY_SERVER.get(re.sub(r"-[0-9a-c]$", "", target.rpartition(" > ")[2]), TO_API)
     if target.startswith(ROLL_PREFIX):
         return EVERY_AGENT if target == f"{ROLL_PREFIX}agent" else EVERY_PROCESS
     if target == "postgres cluster":
@@ -184,7 +186,7 @@ def sort_of(kind: str, target: str) -> str:
 
 def budget_of(kind: str, sort: str) -> float:
     """How soon after its end, in seconds, an allocation created then must be active; infinite for another disturbance."""
-    return next((entry.seconds_max[sort] for entry in CATALOGUE if entry.kind == kind), math.inf)
+    return next((entry.seconds_max.get(sort, math.inf) for entry in CATALOGUE if entry.kind == kind), math.inf)
 
 
 def table() -> list[str]:
