@@ -58,6 +58,19 @@ def take_every_result() -> None:
     rewrite(task_results, "_FINISH", "where t.id = :id and t.state in ('queued', 'dispatched')", "where t.id = :id")
 
 
+async def conclude_apart(context: Any, operation: Any, done: Any) -> Any:
+    """Store the response of what has committed in another transaction; the answer, or that of an earlier attempt."""
+    from orchestrator.operations import execution
+    from orchestrator.operations.store import operations
+
+    body = "" if done.body is None else json.dumps(done.body, default=execution.json_value)
+    async with context.database.transaction() as tx:
+        first = await operations.reserve_key(tx, operation)
+        if first is not None:
+            return first
+        return await operations.conclude(tx, operation, status=done.status, code="ok", body=body, subject=done.subject)
+
+
 def commit_key_apart() -> None:
     """The key is stored in a separate transaction, after that of the effect."""
     from orchestrator.operations import execution
@@ -71,14 +84,7 @@ def commit_key_apart() -> None:
             if stored is not None:
                 return operations.stored_answer(operation, bytes(stored.fingerprint), stored.status, stored.body)
             done = await effect(tx)
-        body = "" if done.body is None else json.dumps(done.body, default=execution.json_value)
-        async with context.database.transaction() as tx:
-            first = await operations.reserve_key(tx, operation)
-            if first is not None:
-                return first
-            return await operations.conclude(
-                tx, operation, status=done.status, code="ok", body=body, subject=done.subject
-            )
+        return await conclude_apart(context, operation, done)
 
     replace(execution, "_attempt", attempt)
 

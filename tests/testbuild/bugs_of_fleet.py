@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
+from tests.testbuild.bugs_of_control_plane import conclude_apart
 from tests.testbuild.planting import replace, rewrite, rewritten_function
 
 
@@ -40,20 +40,11 @@ def sell_retired_skus() -> None:
 def change_the_catalogue_apart_from_its_key() -> None:
     """A change of the catalogue commits before its key is read."""
     from orchestrator.catalogue import commands
-    from orchestrator.operations import execution
-    from orchestrator.operations.store import operations
 
     async def run_once(context: Any, operation: Any, effect: Any, *_: Any) -> Any:
         async with context.database.transaction() as tx:
             done = await effect(tx)
-        body = "" if done.body is None else json.dumps(done.body, default=execution.json_value)
-        async with context.database.transaction() as tx:
-            first = await operations.reserve_key(tx, operation)
-            if first is not None:
-                return first
-            return await operations.conclude(
-                tx, operation, status=done.status, code="ok", body=body, subject=done.subject
-            )
+        return await conclude_apart(context, operation, done)
 
     replace(commands, "run_once", run_once)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from psycopg._preparing import PrepareManager
 
-from berth.client import Reservation
 from berth.local.authority import Authority, ensure_authority
 from node_agent.identity import new_key_pem
 from node_agent.protocol import TaskType
@@ -27,8 +25,7 @@ from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Problem
 from orchestrator.reservations.commands.expire import expire_reservation
 from tests.allocations.driving import operation, release
 from tests.allocations.seeding import Seeded, connect, create_allocation
-from tests.campaign.clients.reading import hold_sight_of
-from tests.campaign.directed.reservations import _hold, _try_hold, _with_seat
+from tests.campaign.directed.reservations import _hold, _try_hold, _with_seat, see_hold
 from tests.campaign.directed.scene import Scene
 from tests.campaign.faults.probing import accepted_although_expired, stalled_events
 from tests.campaign.history import Outcome
@@ -51,13 +48,7 @@ def a_sweep_under_a_stepped_clock(scene: Scene) -> None:
         reservation_id = await _hold(scene, context, seeded, ttl_seconds=900)
         with clock_stepped(HOUR_SECONDS):
             await expire_reservation(context, reservation_id)
-        asked = time.monotonic()
-        with connect(scene.url) as connection:
-            row = connection.execute(
-                "select reservation_body(r, null, null, null) from reservations r where id = %s", (reservation_id,)
-            ).fetchone()
-        assert row is not None
-        scene.history.holds.append(hold_sight_of(Reservation.model_validate(row[0]), asked))
+        see_hold(scene, reservation_id)
 
     scene.run(play)
 

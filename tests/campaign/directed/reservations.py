@@ -43,6 +43,17 @@ LATE_SECONDS = 0.5
 WINDOW_SECONDS = 1.5
 
 
+def see_hold(scene: Scene, reservation_id: UUID) -> None:
+    """A client reads the reservation now."""
+    asked = time.monotonic()
+    with connect(scene.url) as connection:
+        row = connection.execute(
+            "select reservation_body(r, null, null, null) from reservations r where id = %s", (reservation_id,)
+        ).fetchone()
+    assert row is not None
+    scene.history.holds.append(hold_sight_of(Reservation.model_validate(row[0]), asked))
+
+
 def a_sweep_before_the_deadline(scene: Scene) -> None:
     """The sweeper runs while a hold has 15 minutes left."""
     seeded = _with_seat(scene)
@@ -51,13 +62,7 @@ def a_sweep_before_the_deadline(scene: Scene) -> None:
         reservation_id = await _hold(scene, context, seeded, ttl_seconds=900)
         for _ in range(20):
             await expire_reservation(context, reservation_id)
-        asked = time.monotonic()
-        with connect(scene.url) as connection:
-            row = connection.execute(
-                "select reservation_body(r, null, null, null) from reservations r where id = %s", (reservation_id,)
-            ).fetchone()
-        assert row is not None
-        scene.history.holds.append(hold_sight_of(Reservation.model_validate(row[0]), asked))
+        see_hold(scene, reservation_id)
 
     scene.run(play)
 

@@ -135,6 +135,17 @@ class Renting:
             "written_sha256": "0" * 64, "config_drive_sha256": "0" * 64, "host_key": self.host_key,
         }  # fmt: skip
 
+    async def show_another_host_key(self) -> None:
+        """The deployed machine is reached, and does not prove the host key of its deployment."""
+        while not await self.is_at("reach"):
+            if await self.run.advance() is None:
+                await self.run.perform()
+        self.run.stage.fleet.connection.execute(
+            "update bmc_tasks set outcome = 'failed', failure = 'not_reached: it shows another host key',"
+            " ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null"
+            " where node_id = %s and ended_at is null", (self.run.node,)
+        )  # fmt: skip
+
     async def wipe(self, count: int = 2, **changes: Any) -> None:
         """The deploy system of the run wipes the machine's disks; `changes` of the first disk's report."""
         disks = [

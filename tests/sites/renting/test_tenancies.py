@@ -108,14 +108,7 @@ def test_a_machine_that_does_not_prove_its_host_key_is_no_allocation(play: Calla
         await rent.provision()
         await rent.steps()
         await rent.deploy()
-        while not await rent.is_at("reach"):
-            if await rent.run.advance() is None:
-                await rent.run.perform()
-        rent.run.stage.fleet.connection.execute(
-            "update bmc_tasks set outcome = 'failed', failure = 'not_reached: it shows another host key',"
-            " ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null"
-            " where node_id = %s and ended_at is null", (rent.run.node,)
-        )  # fmt: skip
+        await rent.show_another_host_key()
         assert await rent.steps() is Move.CLOSE
         assert rent.run.is_undone(), "a machine that is not reached is switched off"
         concluded = await rent.provisioned()

@@ -90,14 +90,7 @@ def test_a_rebuilt_machine_that_shows_another_host_key_has_failed_its_verb(play:
         assert await rent.steps() is Move.WORK
         report = {**rent.deployed(), "host_key": new_host_key()[1]}
         await rent.run.report(rent.run.boot(), result=report)
-        while not await rent.is_at("reach"):
-            if await rent.run.advance() is None:
-                await rent.run.perform()
-        rent.run.stage.fleet.connection.execute(
-            "update bmc_tasks set outcome = 'failed', failure = 'not_reached: it shows another host key',"
-            " ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null"
-            " where node_id = %s and ended_at is null", (rent.run.node,)
-        )  # fmt: skip
+        await rent.show_another_host_key()
         assert await rent.steps() is Move.CLOSE
         concluded = await rent.ordered()
         assert (concluded.state, concluded.code) == (AllocationState.ACTIVE, "ssh_readiness_timeout")
