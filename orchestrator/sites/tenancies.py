@@ -128,7 +128,7 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
     if task.type in SWITCHES:
         return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX), medium
     report = MetalInspectReport.model_validate(known.report)
-    if task.type not in DEPLOYS:
+    if task.type is TaskType.DEPROVISION_USER:
         return wipe_of(report), medium
     network = MediumNetwork.model_validate(medium["network"])
     wanted = DEPLOYS[task.type].model_validate(task.parameters)
@@ -161,7 +161,7 @@ async def _result(tx: Transaction, run: DeployRun) -> dict[str, Any]:
         assert run.allocation_id is not None, "only a verb of an allocation switches its machine"
         connection = await site_tasks.read_connection(tx, run.allocation_id)
         return {"connection": connection, "evidence": {"deploy_run": str(run.id)}}
-    return await (_provisioned(tx, run) if run.kind is RunKind.DEPLOY else _released(tx, run))
+    return await (_released(tx, run) if run.kind is RunKind.WIPE else _provisioned(tx, run))
 
 
 async def _provisioned(tx: Transaction, run: DeployRun) -> dict[str, Any]:
