@@ -35,6 +35,8 @@ LONG_MODULES = {
     "past": "benchmarks.with_past",
     "history": "benchmarks.history",
     "dispatch_many": "benchmarks.node_api.dispatch_many",
+    "fleet": "benchmarks.node_api.fleet",
+    "footprint": "benchmarks.footprint",
     "failover": "benchmarks.survival.failover",
     "temporal_lost": "benchmarks.survival.temporal_lost",
 }

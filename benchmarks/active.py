@@ -24,7 +24,7 @@ POLL_SECONDS = 0.004
 WAIT_SECONDS_MAX = 60.0
 
 
-class _NoopStack(Stack):
+class NoopStack(Stack):
     """The local stack, with agents that answer every task at once."""
 
     def _agent(self, admin: Client, planned: PlannedNode) -> ProcessPlan:
@@ -36,7 +36,7 @@ def run(quick: bool) -> list[Figure]:
     samples = 15 if quick else SAMPLES
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory:
         options = StackOptions(Path(directory) / "state", agents=AGENTS, wished_port=None)
-        with _NoopStack(options) as stack, stack.admin() as admin:
+        with NoopStack(options) as stack, stack.admin() as admin:
             tenant = admin.create_tenant(name="benchmark")
             key = admin.create_api_key(name="benchmark", role="tenant", tenant_id=tenant.id)
             with Client(stack.endpoints.api_url, key.key) as client:
@@ -51,14 +51,15 @@ def run(quick: bool) -> list[Figure]:
 def _once(client: Client, ssh_key_id: UUID) -> float:
     began = time.perf_counter()
     made = client.create_allocation(sku=SLICE_SKU, gpus=1, region=PATTERN[0][0], ssh_key_ids=[ssh_key_id])
-    _wait(client, made.allocation_id, "active")
+    wait_for_state(client, made.allocation_id, "active")
     elapsed = time.perf_counter() - began
     client.release_allocation(made.allocation_id)
-    _wait(client, made.allocation_id, "released")
+    wait_for_state(client, made.allocation_id, "released")
     return elapsed
 
 
-def _wait(client: Client, allocation_id: UUID, state: str) -> None:
+def wait_for_state(client: Client, allocation_id: UUID, state: str) -> None:
+    """Return once the allocation is in `state`. Raises RuntimeError if it fails or takes too long."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while (found := client.get_allocation(allocation_id)).status != state:
         if time.monotonic() > deadline or found.status in ("failed", "release_failed"):

@@ -54,7 +54,7 @@ def run(quick: bool) -> list[Figure]:
             endpoints.node_port, SLOW_REQUESTS, HOSTILE_SOURCES[0], ca, hostile["certificate"], hostile["key"],
             FLOOD_SECONDS_MAX,
         )  # fmt: skip
-        with waiting_nodes(metrics_port, plan) as nodes:
+        with waiting_nodes([metrics_port], plan) as nodes:
             first = nodes.queue(url, tasks, TASKS_PER_SECOND)
             with (
                 attacking("benchmarks.attacks.slow_node", flood) as attack,

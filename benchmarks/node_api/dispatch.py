@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,7 +81,7 @@ def _measure(waiting: int, quick: bool, name: str, p99_ms_max: float) -> Figure:
 
 def dispatch_times(url: str, metrics_port: int, plan: dict[str, Any]) -> list[float]:
     """Insert tasks at random times for random nodes, which run as the plan says; milliseconds until each has read its task."""
-    with waiting_nodes(metrics_port, plan) as nodes:
+    with waiting_nodes([metrics_port], plan) as nodes:
         return nodes.times(nodes.queue(url, plan["tasks"]))
 
 
@@ -96,6 +96,14 @@ class WaitingNodes:
         """Insert tasks at random times for random nodes; when the database says each was queued."""
         return _queue(url, self.ids, tasks, per_second)
 
+    def wait_for_all(self, metrics_ports: Sequence[int]) -> None:
+        """Return when nearly all of them wait. Raises RuntimeError if they end or take too long."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while sum(_waiting_nodes(port) for port in metrics_ports) < len(self.ids) * WAITING_SHARE:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise RuntimeError(f"not all of {len(self.ids)} nodes are waiting")
+            time.sleep(0.1)
+
     def times(self, *queued: dict[str, datetime]) -> list[float]:
         """Milliseconds until each task was read, in their order; to be called once, when all tasks of the plan are queued."""
         answer, _ = self.process.communicate(timeout=WAIT_SECONDS_MAX)
@@ -104,16 +112,20 @@ class WaitingNodes:
 
 
 @contextmanager
-def waiting_nodes(metrics_port: int, plan: dict[str, Any]) -> Iterator[WaitingNodes]:
-    """Run the nodes of a plan until all its tasks have arrived; they wait when the block begins."""
+def waiting_nodes(metrics_ports: Sequence[int], plan: dict[str, Any]) -> Iterator[WaitingNodes]:
+    """Run the nodes of a plan until all its tasks have arrived; they wait when the block begins.
+
+    `metrics_ports`: of each process that they wait at.
+    """
     command = [sys.executable, "-m", "benchmarks.node_api.waiting_nodes"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(plan) + "\n")
             process.stdin.flush()
-            _wait_for_waiting(metrics_port, process, len(plan["nodes"]))
-            yield WaitingNodes(process, [identity["node"] for identity in plan["nodes"]])
+            nodes = WaitingNodes(process, [identity["node"] for identity in plan["nodes"]])
+            nodes.wait_for_all(metrics_ports)
+            yield nodes
         finally:
             if process.poll() is None:
                 process.kill()
@@ -140,14 +152,6 @@ def issue_certificates(files: Authority, parent: Path, url: str) -> list[dict[st
             file.write_text(issued.pem)
             identities.append({"node": str(node), "certificate": str(file), "key": str(key_file)})
     return identities
-
-
-def _wait_for_waiting(metrics_port: int, nodes: subprocess.Popen[str], waiting: int) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while _waiting_nodes(metrics_port) < waiting * WAITING_SHARE:
-        if time.monotonic() > deadline or nodes.poll() is not None:
-            raise RuntimeError(f"not all of {waiting} nodes are waiting")
-        time.sleep(0.1)
 
 
 def _waiting_nodes(metrics_port: int) -> float:

@@ -1,7 +1,9 @@
 """Many nodes in one process, each a real mTLS long poll, as agents do: `python -m benchmarks.node_api.waiting_nodes`.
 
 Reads its plan as one line of JSON; when all tasks have arrived writes JSON: task id -> wall clock at arrival (seconds). With
-`heartbeat_seconds` in the plan each node sends heartbeats as well, over the same connection between polls of at most that long.
+`heartbeat_seconds` in the plan each node sends heartbeats as well, over the same connection between polls of at most that long;
+with `inventories` each heartbeat has the node's complete inventory. With `reconnects` a node whose connection is lost
+connects again after the pauses of an agent. A node may have its own `port`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,18 @@ from typing import Any
 import orjson
 import uvloop
 
+from berth.process.backoff import Backoff
+
 CONNECTING_AT_ONCE = 20
 POLL_SECONDS = 60
 RETRY_SECONDS = 1.0
-HEARTBEAT = b'{"agent_version":"bench","driver":"sandbox","allocations":[]}'
+RECONNECT_SECONDS_MAX = 5.0
+"""As an agent's pauses between attempts to wait for tasks."""
+HEARTBEAT = b'{"agent_version":"bench","driver":"sandbox","allocations":[]%s}'
+INVENTORY = b',"inventory":{"gathered_after":"%s","allocations":[]}'
 HEARTBEAT_HEAD = (
-    b"POST /node/v1/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    % len(HEARTBEAT)
+    b"POST /node/v1/heartbeat HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 )
 
 
@@ -38,6 +45,8 @@ class _Fleet:
         self.done = asyncio.Event()
         self.connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
         self.heartbeats: bool = "heartbeat_seconds" in plan
+        self.inventories: bool = plan.get("inventories", False)
+        self.reconnects: bool = plan.get("reconnects", False)
         self.poll_seconds: float = plan.get("heartbeat_seconds", POLL_SECONDS)
 
     def note(self, body: bytes, now: float) -> list[str]:
@@ -50,22 +59,43 @@ class _Fleet:
         return ids
 
 
-async def _node(fleet: _Fleet, identity: dict[str, str]) -> None:
+async def _node(fleet: _Fleet, identity: dict[str, Any]) -> None:
     """Wait, take, wait again naming what was taken."""
+    known: list[str] = []
+    backoff = Backoff(most_seconds=RECONNECT_SECONDS_MAX)
+    while True:
+        try:
+            reader, writer = await _connect(fleet, identity)
+            backoff.reset()
+            await _serve(fleet, reader, writer, known)
+        except (OSError, EOFError):
+            if not fleet.reconnects:
+                raise
+            await asyncio.sleep(backoff.next_seconds())
+
+
+async def _connect(fleet: _Fleet, identity: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     async with fleet.connecting:
         # Within the bound: files that are read meanwhile would delay handshakes of others beyond their deadline.
         context = ssl.create_default_context(cafile=fleet.ca)
         context.load_cert_chain(identity["certificate"], identity["key"])
-        reader, writer = await asyncio.open_connection("127.0.0.1", fleet.port, ssl=context)
-    known: list[str] = []
+        return await asyncio.open_connection("127.0.0.1", identity.get("port", fleet.port), ssl=context)
+
+
+async def _serve(fleet: _Fleet, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: list[str]) -> None:
+    """Polls and heartbeats over one connection, until it is lost."""
     seconds = random.uniform(0, fleet.poll_seconds) if fleet.heartbeats else fleet.poll_seconds
+    inventory = b""
     while True:
         query = "".join(f"&known={task}" for task in known)
         wait = f"GET /node/v1/tasks/wait?timeout_seconds={seconds}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         known += fleet.note(await _exchange(reader, writer, wait.encode()), time.time())
         seconds = fleet.poll_seconds
         if fleet.heartbeats:
-            await _exchange(reader, writer, HEARTBEAT_HEAD + HEARTBEAT)
+            heartbeat = HEARTBEAT % inventory
+            answer = orjson.loads(await _exchange(reader, writer, HEARTBEAT_HEAD % len(heartbeat) + heartbeat))
+            if fleet.inventories:
+                inventory = INVENTORY % answer["server_time"].encode()
 
 
 async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:

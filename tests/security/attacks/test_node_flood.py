@@ -42,7 +42,7 @@ def test_no_node_goes_offline_beside_one_that_floods(
         flood = NodePlan(
             listener.port, slow_requests, HOSTILE_SOURCES[0], ca, hostile["certificate"], hostile["key"], 240.0
         )
-        with waiting_nodes(listener.metrics_port, plan) as nodes:
+        with waiting_nodes([listener.metrics_port], plan) as nodes:
             first = nodes.queue(database_url, tasks)
             with attacking("benchmarks.attacks.slow_node", flood) as attack:
                 with noting_silent(database_url, hostile["node"]) as silent:

@@ -1,0 +1,110 @@
+"""10,000 nodes with TLS, heartbeats and inventories at two node API processes: dispatch, memory, and a restart of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+
+from benchmarks.attacks.loopback import raise_files_max
+from benchmarks.figures import Figure, percentile
+from benchmarks.node_api.dispatch import (
+    MANY_NODES,
+    MANY_P99_MS_MAX,
+    TASKS_PER_SECOND,
+    issue_certificates,
+    waiting_nodes,
+)
+from benchmarks.running import bench, memory_megabytes
+from berth.local.processes import ChildProcess, orchestrator_plan
+from berth.local.servers import free_port
+
+PROCESSES = 2
+HEARTBEAT_SECONDS = 60.0
+"""As `BERTH_AGENT_HEARTBEAT_SECONDS` of a fleet of this size, with twice as much and more for `BERTH_NODE_SILENT_SECONDS`."""
+TASKS = 3_000
+TASKS_AFTER_RESTART = 300
+BYTES_PER_NODE_MAX = 60_000.0
+RECONNECTED_SECONDS_MAX = 60.0
+FILES_PER_NODE = 2
+
+
+def run(quick: bool) -> list[Figure]:
+    """Tasks at 100/s while all nodes send heartbeats; then both processes are killed and start again at once."""
+    fleet, share = (MANY_NODES // 10, 10) if quick else (MANY_NODES, 1)
+    first, second = TASKS // share, TASKS_AFTER_RESTART // share
+    raise_files_max(FILES_PER_NODE * fleet + 1_000)
+    with bench() as servers:
+        url, _ = servers.fleet(fleet)
+        endpoints = [servers.endpoints(url) for _ in range(PROCESSES)]
+        ports = [free_port() for _ in endpoints]
+        listeners = [
+            servers.start(orchestrator_plan("node", at, servers.authority, port))
+            for at, port in zip(endpoints, ports, strict=True)
+        ]
+        identities: list[dict[str, Any]] = [
+            {**identity, "port": endpoints[number % PROCESSES].node_port}
+            for number, identity in enumerate(issue_certificates(servers.authority, servers.directory, url))
+        ]
+        plan: dict[str, Any] = {
+            "port": endpoints[0].node_port, "ca": str(servers.authority.ca_certificate), "nodes": identities,
+            "tasks": first + second, "heartbeat_seconds": HEARTBEAT_SECONDS, "inventories": True, "reconnects": True,
+        }  # fmt: skip
+        empty = _megabytes(listeners)
+        with waiting_nodes(ports, plan) as nodes:
+            used, began = _processor_seconds(listeners), time.monotonic()
+            queued = nodes.queue(url, first)
+            busy = (_processor_seconds(listeners) - used) / (time.monotonic() - began)
+            full = _megabytes(listeners)
+            reconnected = _restart(listeners, lambda: nodes.wait_for_all(ports))
+            times = nodes.times(queued, nodes.queue(url, second))
+    beside = f"{fleet:,} nodes at {PROCESSES} API processes"
+    note = f"p50 {percentile(times[:first], 0.5):.1f} ms, {first} tasks at {TASKS_PER_SECOND:.0f}/s, {beside}"
+    after = f"p50 {percentile(times[first:], 0.5):.1f} ms, {second} tasks after the restart"
+    return [
+        Figure("fleet_dispatch_p99", percentile(times[:first], 0.99), "ms", MANY_P99_MS_MAX, note=note),
+        Figure("fleet_bytes_per_node", (full - empty) * 1e6 / fleet, "bytes", BYTES_PER_NODE_MAX),
+        Figure(
+            "fleet_processor_share",
+            busy / PROCESSES,
+            "cores",
+            note=f"of each API process, {fleet / HEARTBEAT_SECONDS:.0f} heartbeats/s",
+        ),
+        Figure(
+            "fleet_reconnected",
+            reconnected,
+            "s",
+            RECONNECTED_SECONDS_MAX,
+            note="SIGKILL of all API processes until 95 % wait",
+        ),
+        Figure("fleet_dispatch_after_restart_p99", percentile(times[first:], 0.99), "ms", note=after),
+    ]
+
+
+def _restart(listeners: list[ChildProcess], wait: Callable[[], None]) -> float:
+    """Kill all at once and start them again; seconds from the kill until `wait` returns."""
+    began = time.monotonic()
+    for listener in listeners:
+        listener.kill()
+    for listener in listeners:
+        listener.spawn()
+    for listener in listeners:
+        listener.wait_ready()
+    wait()
+    return time.monotonic() - began
+
+
+def _megabytes(listeners: list[ChildProcess]) -> float:
+    return sum(memory_megabytes(listener) for listener in listeners)
+
+
+def _processor_seconds(listeners: list[ChildProcess]) -> float:
+    """User and system time of the processes so far."""
+    total = 0.0
+    for listener in listeners:
+        assert listener.process is not None
+        times = psutil.Process(listener.process.pid).cpu_times()
+        total += times.user + times.system
+    return total
