@@ -25,12 +25,12 @@ from berth.local.options import StackOptions
 from berth.local.stack import Stack
 
 AGENTS = 2
-LIVES = 1_000
-WARM_LIVES = 200
-"""Lives before the first measurement: every table has its first pages, and every index its root."""
+ALLOCATIONS = 1_000
+WARM_ALLOCATIONS = 200
+"""Allocations before the first measurement: every table has its first pages, and every index its root."""
 CLIENTS = 8
 SMALLEST_BYTES = 8.0
-"""A table that grows by less for each life is only part of the sum."""
+"""A table that grows by less for each allocation is only part of the sum."""
 SETTLE_SECONDS_MAX = 60.0
 SIZES = """
     select coalesce(r.relname, c.relname)::text, sum(pg_total_relation_size(c.oid))::bigint
@@ -55,25 +55,29 @@ class _Sizes:
 
 
 def run(quick: bool) -> list[Figure]:
-    """Lives of slices on agents whose driver does nothing, eight at once; the difference of two measurements, for each life."""
-    lives = 100 if quick else LIVES
+    """Allocations of slices on agents whose driver does nothing, eight at once; the difference of two measurements, for each."""
+    count = 100 if quick else ALLOCATIONS
     with _stack() as (stack, client, ssh_key_id):
-        _live(client, ssh_key_id, WARM_LIVES // (4 if quick else 1))
+        _allocate(client, ssh_key_id, WARM_ALLOCATIONS // (4 if quick else 1))
         before = _measure(stack)
-        _live(client, ssh_key_id, lives)
+        _allocate(client, ssh_key_id, count)
         after = _measure(stack)
-    return _figures(before, after, lives)
+    return _figures(before, after, count)
 
 
-def _figures(before: _Sizes, after: _Sizes, lives: int) -> list[Figure]:
-    grown = {name: (size - before.tables.get(name, 0)) / lives for name, size in after.tables.items()}
+def _figures(before: _Sizes, after: _Sizes, count: int) -> list[Figure]:
+    grown = {name: (size - before.tables.get(name, 0)) / count for name, size in after.tables.items()}
     tables = sorted(((size, name) for name, size in grown.items() if size >= SMALLEST_BYTES), reverse=True)
     return [
-        Figure("life_events", (after.events - before.events) / lives, "events", note=f"{lives:,} lives"),
-        Figure("life_stream", (after.stream_bytes - before.stream_bytes) / lives, "bytes", note="in one NATS server"),
-        Figure("life_wal", (after.wal_bytes - before.wal_bytes) / lives, "bytes", note="full page images included"),
-        Figure("life_tables", sum(grown.values()), "bytes", note="with indexes"),
-        *(Figure(f"life_table_{name}", size, "bytes") for size, name in tables),
+        Figure("allocation_events", (after.events - before.events) / count, "events", note=f"{count:,} allocations"),
+        Figure(
+            "allocation_stream", (after.stream_bytes - before.stream_bytes) / count, "bytes", note="in one NATS server"
+        ),
+        Figure(
+            "allocation_wal", (after.wal_bytes - before.wal_bytes) / count, "bytes", note="full page images included"
+        ),
+        Figure("allocation_tables", sum(grown.values()), "bytes", note="with indexes"),
+        *(Figure(f"allocation_table_{name}", size, "bytes") for size, name in tables),
     ]
 
 
@@ -89,10 +93,10 @@ def _stack() -> Iterator[tuple[Stack, Client, UUID]]:
                 yield stack, client, client.add_ssh_key(name="benchmark", public_key=SSH_PUBLIC_KEY).id
 
 
-def _live(client: Client, ssh_key_id: UUID, lives: int) -> None:
+def _allocate(client: Client, ssh_key_id: UUID, count: int) -> None:
     """So many allocations, created, active and released."""
 
-    def live(number: int) -> None:
+    def allocate(number: int) -> None:
         del number
         made = client.create_allocation(sku=SLICE_SKU, gpus=1, region=PATTERN[0][0], ssh_key_ids=[ssh_key_id])
         wait_for_state(client, made.allocation_id, "active")
@@ -100,7 +104,7 @@ def _live(client: Client, ssh_key_id: UUID, lives: int) -> None:
         wait_for_state(client, made.allocation_id, "released")
 
     with ThreadPoolExecutor(CLIENTS) as clients:
-        for _ in clients.map(live, range(lives)):
+        for _ in clients.map(allocate, range(count)):
             pass
 
 

@@ -22,8 +22,8 @@ from berth.local.processes import ChildProcess, orchestrator_plan
 from berth.local.servers import free_port
 
 PROCESSES = 2
-HEARTBEAT_SECONDS = 60.0
-"""As `BERTH_AGENT_HEARTBEAT_SECONDS` of a fleet of this size, with twice as much and more for `BERTH_NODE_SILENT_SECONDS`."""
+HEARTBEAT_SECONDS = 120.0
+"""As `BERTH_AGENT_HEARTBEAT_SECONDS` of such a fleet: once a minute takes all of two cores, load generator included."""
 TASKS = 3_000
 TASKS_AFTER_RESTART = 300
 BYTES_PER_NODE_MAX = 60_000.0

@@ -26,6 +26,8 @@ POLL_SECONDS = 60
 RETRY_SECONDS = 1.0
 RECONNECT_SECONDS_MAX = 5.0
 """As an agent's pauses between attempts to wait for tasks."""
+SOURCES = [f"127.0.1.{host}" for host in range(1, 17)]
+"""Addresses that nodes connect from, in turn: a listener bounds the connections from one."""
 HEARTBEAT = b'{"agent_version":"bench","driver":"sandbox","allocations":[]%s}'
 INVENTORY = b',"inventory":{"gathered_after":"%s","allocations":[]}'
 HEARTBEAT_HEAD = (
@@ -47,7 +49,8 @@ class _Fleet:
         self.heartbeats: bool = "heartbeat_seconds" in plan
         self.inventories: bool = plan.get("inventories", False)
         self.reconnects: bool = plan.get("reconnects", False)
-        self.poll_seconds: float = plan.get("heartbeat_seconds", POLL_SECONDS)
+        self.heartbeat_seconds: float = plan.get("heartbeat_seconds", POLL_SECONDS)
+        self.poll_seconds = min(self.heartbeat_seconds, POLL_SECONDS)
 
     def note(self, body: bytes, now: float) -> list[str]:
         """Remember when the tasks of an answer came; their ids."""
@@ -79,19 +82,22 @@ async def _connect(fleet: _Fleet, identity: dict[str, Any]) -> tuple[asyncio.Str
         # Within the bound: files that are read meanwhile would delay handshakes of others beyond their deadline.
         context = ssl.create_default_context(cafile=fleet.ca)
         context.load_cert_chain(identity["certificate"], identity["key"])
-        return await asyncio.open_connection("127.0.0.1", identity.get("port", fleet.port), ssl=context)
+        port, source = identity.get("port", fleet.port), (identity["source"], 0)
+        return await asyncio.open_connection("127.0.0.1", port, ssl=context, local_addr=source)
 
 
 async def _serve(fleet: _Fleet, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: list[str]) -> None:
     """Polls and heartbeats over one connection, until it is lost."""
     seconds = random.uniform(0, fleet.poll_seconds) if fleet.heartbeats else fleet.poll_seconds
+    heartbeat_at = time.monotonic() + random.uniform(0, fleet.heartbeat_seconds - fleet.poll_seconds)
     inventory = b""
     while True:
         query = "".join(f"&known={task}" for task in known)
         wait = f"GET /node/v1/tasks/wait?timeout_seconds={seconds}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         known += fleet.note(await _exchange(reader, writer, wait.encode()), time.time())
         seconds = fleet.poll_seconds
-        if fleet.heartbeats:
+        if fleet.heartbeats and time.monotonic() >= heartbeat_at - fleet.poll_seconds / 2:
+            heartbeat_at += fleet.heartbeat_seconds
             heartbeat = HEARTBEAT % inventory
             answer = orjson.loads(await _exchange(reader, writer, HEARTBEAT_HEAD % len(heartbeat) + heartbeat))
             if fleet.inventories:
@@ -116,7 +122,10 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
 
 async def _run(plan: dict[str, Any]) -> dict[str, float]:
     fleet = _Fleet(plan)
-    nodes = [asyncio.create_task(_node(fleet, identity)) for identity in plan["nodes"]]
+    nodes = [
+        asyncio.create_task(_node(fleet, {**identity, "source": SOURCES[number // 2 % len(SOURCES)]}))
+        for number, identity in enumerate(plan["nodes"])
+    ]
     done = asyncio.create_task(fleet.done.wait())
     await asyncio.wait([done, *nodes], return_when=asyncio.FIRST_COMPLETED)
     for node in nodes:
