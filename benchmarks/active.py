@@ -8,8 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from benchmarks.figures import Figure, percentile
-from benchmarks.running import with_environment
-from benchmarks.seeding import SSH_PUBLIC_KEY
+from benchmarks.running import tenant_of, with_environment
 from berth.client import Client
 from berth.local.fleet import PATTERN, SLICE_SKU, PlannedNode
 from berth.local.options import StackOptions
@@ -36,12 +35,8 @@ def run(quick: bool) -> list[Figure]:
     samples = 15 if quick else SAMPLES
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory:
         options = StackOptions(Path(directory) / "state", agents=AGENTS, wished_port=None)
-        with NoopStack(options) as stack, stack.admin() as admin:
-            tenant = admin.create_tenant(name="benchmark")
-            key = admin.create_api_key(name="benchmark", role="tenant", tenant_id=tenant.id)
-            with Client(stack.endpoints.api_url, key.key) as client:
-                ssh_key = client.add_ssh_key(name="benchmark", public_key=SSH_PUBLIC_KEY)
-                milliseconds = [_once(client, ssh_key.id) * 1_000 for _ in range(WARM + samples)][WARM:]
+        with NoopStack(options) as stack, tenant_of(stack) as (client, ssh_key_id):
+            milliseconds = [_once(client, ssh_key_id) * 1_000 for _ in range(WARM + samples)][WARM:]
     return [
         Figure("post_to_active_p50", percentile(milliseconds, 0.5), "ms", P50_MS_MAX, note=f"{samples} one at a time"),
         Figure("post_to_active_p99", percentile(milliseconds, 0.99), "ms"),

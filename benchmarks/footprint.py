@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import psycopg
 
 from benchmarks.active import NoopStack, wait_for_state
 from benchmarks.figures import Figure
-from benchmarks.seeding import SSH_PUBLIC_KEY
-from berth.cli.deployment.stream_check import STREAM, connect_nats
+from benchmarks.log.relay import STREAM, wait_for_version
+from benchmarks.running import number, tenant_of, wait_for_log
+from berth.cli.deployment.stream_check import connect_nats
 from berth.client import Client
 from berth.local.fleet import PATTERN, SLICE_SKU
 from berth.local.options import StackOptions
@@ -57,7 +54,11 @@ class _Sizes:
 def run(quick: bool) -> list[Figure]:
     """Allocations of slices on agents whose driver does nothing, eight at once; the difference of two measurements, for each."""
     count = 100 if quick else ALLOCATIONS
-    with _stack() as (stack, client, ssh_key_id):
+    with (
+        tempfile.TemporaryDirectory(prefix="berth-bench-") as directory,
+        NoopStack(StackOptions(Path(directory) / "state", agents=AGENTS, wished_port=None)) as stack,
+        tenant_of(stack) as (client, ssh_key_id),
+    ):
         _allocate(client, ssh_key_id, WARM_ALLOCATIONS // (4 if quick else 1))
         before = _measure(stack)
         _allocate(client, ssh_key_id, count)
@@ -81,18 +82,6 @@ def _figures(before: _Sizes, after: _Sizes, count: int) -> list[Figure]:
     ]
 
 
-@contextmanager
-def _stack() -> Iterator[tuple[Stack, Client, UUID]]:
-    """A local stack, a client of its one tenant, and that tenant's SSH key."""
-    with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory:
-        options = StackOptions(Path(directory) / "state", agents=AGENTS, wished_port=None)
-        with NoopStack(options) as stack, stack.admin() as admin:
-            tenant = admin.create_tenant(name="benchmark")
-            key = admin.create_api_key(name="benchmark", role="tenant", tenant_id=tenant.id)
-            with Client(stack.endpoints.api_url, key.key) as client:
-                yield stack, client, client.add_ssh_key(name="benchmark", public_key=SSH_PUBLIC_KEY).id
-
-
 def _allocate(client: Client, ssh_key_id: UUID, count: int) -> None:
     """So many allocations, created, active and released."""
 
@@ -111,22 +100,12 @@ def _allocate(client: Client, ssh_key_id: UUID, count: int) -> None:
 def _measure(stack: Stack) -> _Sizes:
     """Sizes once every event is in the stream, after a vacuum, so that what was deleted is no growth."""
     with psycopg.connect(stack.endpoints.database_url, autocommit=True) as database:
-        version = _settled_version(database)
+        version = wait_for_log(database)
         events, stream_bytes = asyncio.run(_stream(stack.endpoints.nats_url, version))
-        wal_bytes = _one(database, "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
+        wal_bytes = number(database, "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
         database.execute("vacuum")
         tables: dict[str, int] = dict(database.execute(SIZES.encode()).fetchall())
     return _Sizes(tables, wal_bytes, events, stream_bytes)
-
-
-def _settled_version(database: psycopg.Connection[Any]) -> int:
-    """The newest version once no event waits for one. Raises RuntimeError if that takes too long."""
-    deadline = time.monotonic() + SETTLE_SECONDS_MAX
-    while _one(database, "select count(*) from outbox"):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"events wait for the relay for {SETTLE_SECONDS_MAX:.0f} s")
-        time.sleep(0.1)
-    return _one(database, "select version from log_head")
 
 
 async def _stream(nats_url: str, version: int) -> tuple[int, int]:
@@ -134,16 +113,8 @@ async def _stream(nats_url: str, version: int) -> tuple[int, int]:
     client = await connect_nats(nats_url)
     try:
         async with asyncio.timeout(SETTLE_SECONDS_MAX):
-            while True:
-                state = (await client.jetstream().stream_info(STREAM)).state
-                if state.last_seq >= version:
-                    return state.messages, state.bytes
-                await asyncio.sleep(0.1)
+            await wait_for_version(client, version)
+        state = (await client.jetstream().stream_info(STREAM)).state
     finally:
         await client.close()
-
-
-def _one(database: psycopg.Connection[Any], statement: str) -> int:
-    row = database.execute(statement.encode()).fetchone()
-    assert row is not None
-    return int(row[0])
+    return state.messages, state.bytes

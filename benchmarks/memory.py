@@ -8,7 +8,7 @@ import psycopg
 
 from benchmarks.figures import Figure
 from benchmarks.load import drive
-from benchmarks.running import bench, memory_megabytes
+from benchmarks.running import bench, memory_megabytes, wait_for_log
 from berth.local.processes import issuer_plan, orchestrator_plan, relay_plan, webhooks_plan, worker_plan
 from berth.local.servers import LocalNats, LocalTemporal, free_port
 
@@ -40,7 +40,8 @@ def run(quick: bool) -> list[Figure]:
                 )
             ]
             drive([endpoints.public_port], 64, 500 if quick else CREATES, tenants)
-            _wait_for_relay(url)
+            with psycopg.connect(url, autocommit=True) as database:
+                wait_for_log(database)
             return [
                 Figure(
                     f"memory_{child.name.replace('-', '_')}", memory_megabytes(child), "MB",
@@ -51,10 +52,3 @@ def run(quick: bool) -> list[Figure]:
         finally:
             temporal.stop()
             nats.stop()
-
-
-def _wait_for_relay(url: str) -> None:
-    """Return when every event has its place in the log."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        while connection.execute("select exists (select from outbox)").fetchone() == (True,):
-            connection.execute("select pg_sleep(0.1)")

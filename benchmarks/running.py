@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import psutil
 import psycopg
 
 import migrations
-from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
+from benchmarks.seeding import SSH_PUBLIC_KEY, BenchTenant, seed_fleet, seed_tenants
+from berth.client import Client
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port, new_password
+from berth.local.stack import Stack
 from migrations.roles import Role
 
 TENANTS = 16
+RELAY_SECONDS_MAX = 60.0
 
 
 class Bench:
@@ -71,6 +77,33 @@ def bench() -> Iterator[Bench]:
     """Servers in a temporary directory, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory, ExitStack() as held:
         yield Bench(Path(directory), held)
+
+
+@contextmanager
+def tenant_of(stack: Stack) -> Iterator[tuple[Client, UUID]]:
+    """A client of a new tenant of the stack, and the id of the tenant's SSH key."""
+    with stack.admin() as admin:
+        tenant = admin.create_tenant(name="benchmark")
+        key = admin.create_api_key(name="benchmark", role="tenant", tenant_id=tenant.id)
+    with Client(stack.endpoints.api_url, key.key) as client:
+        yield client, client.add_ssh_key(name="benchmark", public_key=SSH_PUBLIC_KEY).id
+
+
+def number(database: psycopg.Connection[Any], statement: str) -> int:
+    """The single number that a statement returns."""
+    row = database.execute(statement.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def wait_for_log(database: psycopg.Connection[Any]) -> int:
+    """Return the newest version once every event has its place in the log. Raises RuntimeError if that takes too long."""
+    deadline = time.monotonic() + RELAY_SECONDS_MAX
+    while number(database, "select count(*) from outbox"):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"events wait for the relay for {RELAY_SECONDS_MAX:.0f} s")
+        time.sleep(0.1)
+    return number(database, "select version from log_head")
 
 
 def with_environment(plan: ProcessPlan, **variables: str) -> ProcessPlan:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import psycopg
 
 from benchmarks.figures import Figure
-from benchmarks.running import bench
+from benchmarks.running import bench, number
 from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context, Limits
 from worker.metering.log_source import LogSource
@@ -40,21 +39,15 @@ def run(quick: bool) -> list[Figure]:
             database.execute(HISTORIES, (events // 6,))
             while database.execute("select log_advance(5000)").fetchone() != (0,):
                 pass
-            head = _one(database, "select version from log_head")
+            head = number(database, "select version from log_head")
             seconds = asyncio.run(_meter(url, head))
-            lines = _one(database, "select count(*) from ledger")
+            lines = number(database, "select count(*) from ledger")
     if lines != events // 6:
         raise RuntimeError(f"{lines} lines for {events // 6} lifecycles")
     note = f"{lines:,} lines of the ledger"
     return [
         Figure("metering", head / seconds, "events/s", EVENTS_PER_SECOND_MIN, at_least=True, note=note),
     ]
-
-
-def _one(database: psycopg.Connection[Any], statement: str) -> int:
-    row = database.execute(statement.encode()).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 async def _meter(url: str, head: int) -> float:

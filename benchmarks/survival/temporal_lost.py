@@ -12,8 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 from benchmarks.figures import Figure
-from benchmarks.running import with_environment
-from benchmarks.seeding import SSH_PUBLIC_KEY
+from benchmarks.running import tenant_of, with_environment
 from berth.client import Client
 from berth.local.fleet import PATTERN, SLICE_SKU, PlannedNode
 from berth.local.options import StackOptions
@@ -60,12 +59,8 @@ def run(quick: bool) -> list[Figure]:
     """Ten provisions with their tasks issued and the nodes silent; the store is lost, and then the nodes answer."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as directory:
         options = StackOptions(Path(directory) / "state", agents=AGENTS, wished_port=None)
-        with _Stack(options) as stack, stack.admin() as admin:
-            tenant = admin.create_tenant(name="benchmark")
-            key = admin.create_api_key(name="benchmark", role="tenant", tenant_id=tenant.id)
-            with Client(stack.endpoints.api_url, key.key) as client:
-                ssh_key = client.add_ssh_key(name="benchmark", public_key=SSH_PUBLIC_KEY)
-                seconds = [_lose_once(stack, client, ssh_key.id) for _ in range(1 if quick else LOSSES)]
+        with _Stack(options) as stack, tenant_of(stack) as (client, ssh_key_id):
+            seconds = [_lose_once(stack, client, ssh_key_id) for _ in range(1 if quick else LOSSES)]
     every = ", ".join(f"{each:.1f}" for each in seconds)
     note = f"the last of {ALLOCATIONS} allocations, each time: {every} s"
     return [Figure("temporal_store_lost_to_active", max(seconds), "s", LAST_ACTIVE_SECONDS_MAX, note=note)]
