@@ -315,7 +315,9 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_SLOTS_ENDED, "burn_in_id": ID},
     ),
     EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
-    EventType.NODE_DEPLOY_RUN_ENDED: EventKind(_O, "a run of a deploy system has ended", _RUN_ENDED),
+    EventType.NODE_DEPLOY_RUN_ENDED: EventKind(
+        _O, "a run of a deploy system has ended", _RUN_ENDED, {"findings": {"type": "array", "items": OBJECT}}
+    ),
     EventType.NODE_ORPHAN_FOUND: EventKind(
         _O, "a node runs a guest that the control plane does not know",
         {**_ORPHAN, "slots": SLOTS, "fence": nullable(FENCE), "allocation_state": nullable(TEXT)},

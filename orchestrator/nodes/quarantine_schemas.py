@@ -13,8 +13,8 @@ from orchestrator.catalogue.shapes import SLOTS_MAX
 from orchestrator.http.fields import UNSHOWN, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import Count
+from orchestrator.nodes.store.quarantines import EVIDENCE_LENGTH_MAX
 
-EVIDENCE_LENGTH_MAX = 16_000
 SlotIndex = Annotated[int, Path(ge=0, le=SLOTS_MAX - 1, description="index of the slot within the node")]
 
 
@@ -37,12 +37,13 @@ class ReturnSlot(Request):
 
 
 class Quarantine(BaseModel):
-    """A time during which a slot was out of service by an operator's decision, a probe's report or a fault report."""
+    """A time during which a slot was out of service by an operator's decision, a probe's report, a fault report
+    or what was found at a release."""
 
     id: UUID
     node_id: UUID
     slot_index: Count
-    source: Literal["operator", "probe", "fault_report"]
+    source: Literal["operator", "probe", "fault_report", "release"]
     reason: str
     evidence: str | None
     quarantined_at: datetime

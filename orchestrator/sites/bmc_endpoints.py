@@ -50,7 +50,10 @@ async def find(node_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
 @requires(tenant=NO_TENANT, operator=FLEET)
 async def put(node_id: UUID, body: PutBmc, write: AdminWrite) -> Response:
     """Register the BMC of a node, or change its address, certificate, user or password."""
-    address = Address(body.site_id, body.url, bytes.fromhex(body.certificate_sha256), body.username, body.system_id)
+    address = Address(
+        body.site_id, body.url, bytes.fromhex(body.certificate_sha256), body.username, body.system_id,
+        body.rotates_at_release,
+    )  # fmt: skip
     password = None if body.password is None else _password(body.password)
     return answer_response(await put_bmc(write.context, write.operation(body), write.actor, node_id, address, password))
 

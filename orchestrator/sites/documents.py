@@ -7,6 +7,7 @@ from typing import Any
 
 from berth.process.sealed_passwords import fingerprint
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
+from orchestrator.sites.findings import next_step_of
 from orchestrator.sites.store.agents import SiteAgent
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
@@ -69,6 +70,7 @@ def bmc_document(bmc: Bmc, task: BmcTask | None) -> dict[str, Any]:
         "looked_at": rfc3339(bmc.looked_at),
         "answered_at": rfc3339(bmc.answered_at),
         "silent_because": bmc.silent_because,
+        "rotates_at_release": bmc.rotates_at_release,
         "task": None if task is None else task_document(task),
     }
 
@@ -110,5 +112,6 @@ def run_document(run: DeployRun, wipe: dict[str, Any] | None = None) -> dict[str
         "outcome": None if run.outcome is None else run.outcome.value,
         "failure": run.failure,
         "wipe": wipe,
+        "findings": [{**finding, "next_step": next_step_of(finding["code"])} for finding in run.findings],
         "waits": wait_document(run.waits_for, run.waits_since, run.waits_until),
     }

@@ -97,6 +97,9 @@ class PutBmc(Request):
         None, description="`Id` of the system, where the BMC has several"
     )
     password: SealedPassword | None = None
+    rotates_at_release: bool | None = Field(
+        None, description="whether each release rotates the password; null: as it is, and true for a new BMC"
+    )
 
 
 class SwitchMachine(Request):
@@ -184,6 +187,7 @@ class Bmc(BaseModel):
     looked_at: datetime | None
     answered_at: datetime | None = Field(description="when it answered last; null: never at this address")
     silent_because: str | None = Field(description="why it did not answer when it was asked last: a code")
+    rotates_at_release: bool = Field(description="whether each release of the machine rotates the password")
     task: BmcTask | None = Field(description="the newest one")
 
 
@@ -217,6 +221,14 @@ class ReportedWipe(BaseModel):
     report: MetalWipeReport
 
 
+class Finding(BaseModel):
+    """What is wrong with a machine after its release, whose slots are in quarantine for it."""
+
+    code: str = Field(description="`bmc_rotation_failed`: the password of the tenancy may still be valid")
+    detail: str
+    next_step: str | None = Field(description="null: the code is of a later version")
+
+
 class DeployRun(BaseModel):
     """A run of a machine: switch off, start a deploy system, its task, end; or one without, which switches a rented machine."""
 
@@ -237,4 +249,5 @@ class DeployRun(BaseModel):
     outcome: RunOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it failed: a code, and what was found")
     wipe: ReportedWipe | None = Field(description="null: it wipes nothing, or nothing was reported")
+    findings: list[Finding] = Field(description="what is wrong with the machine after a release, which completes")
     waits: Waits | None

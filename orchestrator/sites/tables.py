@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -182,6 +183,7 @@ node_bmcs = Table(
     Column("row_version", BigInteger, nullable=False, server_default=text("1")),
     Column("answered_at", TIMESTAMPTZ),
     Column("silent_because", Text, CheckConstraint("char_length(silent_because) <= 64", name="bmc_silence_is_bounded")),
+    Column("rotates_at_release", Boolean, nullable=False, server_default=text("true")),
     CheckConstraint("pending_generation > generation", name="bmc_pending_is_next"),
     CheckConstraint("num_nulls(power_state, inventory, looked_at) in (0, 3)", name="bmc_look_is_whole"),
     Index("bmcs_by_site", "site_id", "node_id"),

@@ -246,7 +246,7 @@ CHECKS = {
         "node_health", ({"report": "{}"}, {"reported_at": NOW}), ({}, {"report": "{}", "reported_at": NOW})
     ),
     "health_failure_is_bounded": length("node_health", "failure", 0, 500),
-    "quarantine_source": one_of("slot_quarantines", "source", "operator", "probe"),
+    "quarantine_source": one_of("slot_quarantines", "source", "operator", "probe", "release"),
     "node_tpm_ek_is_sha256": digest("node_tpms", "ek_sha256"),
     "node_tpm_policy": one_of("node_tpms", "policy", "off", "offered", "required"),
     "pool_attestation_policy": one_of("pool_attestations", "policy", "off", "offered", "required"),

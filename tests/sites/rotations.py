@@ -214,6 +214,15 @@ class Machine:
         site = self.rotations.site_id
         return {unseal(text, Purpose(site, self.node_id, number), recipient, key) for number, text in rows}
 
+    def require_known(self) -> None:
+        """The BMC's password is one that the recovery key and each agent open."""
+        stage = self.rotations
+        for recipient, key in (
+            (stage.site_id, stage.recovery),
+            *((one.id, one.key) for one in (stage.first, stage.second)),
+        ):
+            assert self.password in self.known(recipient, key)
+
     def state(self) -> tuple[object, ...]:
         """Generation, pending generation, and the outcome of the newest task."""
         row = self.rotations.fleet.connection.execute(

@@ -18,16 +18,6 @@ async def nothing() -> None:
     """A step of an agent that goes on."""
 
 
-def require_known(machine: Machine) -> None:
-    """The BMC's password is one that the recovery key and each agent open."""
-    stage = machine.rotations
-    for recipient, key in (
-        (stage.site_id, stage.recovery),
-        *((one.id, one.key) for one in (stage.first, stage.second)),
-    ):
-        assert machine.password in machine.known(recipient, key)
-
-
 async def take_over(stage: Rotations, machine: Machine) -> BmcTaskAnswer:
     order = await stage.take(stage.second, machine)
     return await stage.perform(stage.second, machine, order, nothing)
@@ -37,7 +27,7 @@ def require_rotated(machine: Machine) -> None:
     assert machine.state() == (2, None, "completed")
     assert machine.password != FIRST_PASSWORD
     assert machine.service.machine.effects.count("password") == 1, "the BMC received one password, once"
-    require_known(machine)
+    machine.require_known()
 
 
 async def killed_at(stage: Rotations, number: int) -> bool:
@@ -56,7 +46,7 @@ async def killed_at(stage: Rotations, number: int) -> bool:
     try:
         await stage.perform(stage.first, machine, order, step)
     except Killed:
-        require_known(machine)
+        machine.require_known()
         if machine.state()[2] is None:
             assert (await take_over(stage, machine)).applied
     require_rotated(machine)
@@ -122,7 +112,7 @@ def test_a_rotation_without_a_report_is_unknown_and_a_look_finds_the_password(da
             stage.fleet.connection.execute("update bmc_tasks set waits_until = clock_timestamp()")
             assert await advance_bmc_task(stage.context, machine.task_id) is Advanced.UNKNOWN
             assert machine.state() == (1, 2, "unknown")
-            require_known(machine)
+            machine.require_known()
             await machine.request(BmcTaskKind.LOOK)
             assert (await take_over(stage, machine)).applied
             require_rotated(machine)

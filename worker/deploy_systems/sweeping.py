@@ -6,6 +6,7 @@ import structlog
 
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
 from orchestrator.nodes.deploy_systems.queries import find_open_deploy_tasks
+from orchestrator.nodes.deploy_systems.run_rules import Move
 from orchestrator.operations.execution import Context
 from orchestrator.sites.commands.runs import advance_run
 from orchestrator.sites.queries import find_runs_to_advance
@@ -31,4 +32,5 @@ async def sweep_deploy_runs(context: Context, limit: int) -> None:
         with isolate_failure("deploy_runs", node_id=str(node_id)):
             if (move := await advance_run(context, node_id)) is not None:
                 SWEPT.labels(f"deploy_run_{move}").inc()
-                log.info(f"deploy_run_{move}", node_id=str(node_id))
+                write = log.warning if move is Move.QUARANTINE else log.info
+                write(f"deploy_run_{move}", node_id=str(node_id))

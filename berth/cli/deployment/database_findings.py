@@ -22,6 +22,7 @@ from berth.cli.deployment.readings import (
     read_fleet,
     read_security,
 )
+from berth.cli.deployment.release_finding import release_finding
 from berth.cli.deployment.restore.machines import machine_finding
 from berth.cli.deployment.security_findings import stored_findings
 from berth.cli.deployment.site_finding import site_finding
@@ -70,6 +71,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield maintenance_finding(url)
     yield hardware_finding(url)
     yield site_finding(url)
+    yield release_finding(url)
     yield machine_finding(url)
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url))

@@ -36,6 +36,8 @@ RUN: list[Column] = [
     ("deploy epoch", lambda r: r.deploy_epoch), ("requested at", lambda r: r.requested_at), ("by", lambda r: r.requested_by),
     ("stop requested at", lambda r: r.stop_requested_at), ("stopped by", lambda r: r.stop_requested_by),
     ("wipe proven", lambda r: r.wipe and r.wipe.proven),
+    ("found", lambda r: "; ".join(f"{one.code}: {one.detail}" for one in r.findings)),
+    ("next step", lambda r: "; ".join(dict.fromkeys(one.next_step for one in r.findings if one.next_step))),
     ("ended at", lambda r: r.ended_at), ("waits for", lambda r: r.waits and r.waits.for_),
     ("until", lambda r: r.waits and r.waits.until),
 ]  # fmt: skip

@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="BMCs of nodes (admin keys only).")
 ROWS: list[Column] = [
     ("node", lambda b: b.node_id), ("site", lambda b: b.site_id), ("url", lambda b: b.url),
     ("certificate", lambda b: b.certificate_sha256), ("user", lambda b: b.username), ("system", lambda b: b.system_id),
+    ("rotates at release", lambda b: b.rotates_at_release),
     ("generation", lambda b: b.generation), ("pending generation", lambda b: b.pending_generation),
     ("recipients", lambda b: b.recipients), ("power", lambda b: b.power_state), ("looked at", lambda b: b.looked_at),
     ("answered at", lambda b: b.answered_at), ("silent because", lambda b: b.silent_because),
@@ -73,6 +74,10 @@ def set_bmc(
     recovery_key: Annotated[
         str | None, typer.Option(help="refuse to seal unless the site has this recovery key")
     ] = None,
+    rotate_at_release: Annotated[
+        bool | None,
+        typer.Option(help="whether each release rotates the password; default: as it is, and yes for a new BMC"),
+    ] = None,
 ) -> None:  # fmt: skip
     """Register or change a node's BMC. The password is sealed here to the site's recipients; the control plane cannot read it."""
     with session.client() as client:
@@ -87,6 +92,7 @@ def set_bmc(
         done = client.put_bmc(
             node_id, site_id=found.id, url=url, certificate_sha256=certificate_sha256.lower().replace(":", ""),
             username=username, system_id=system_id, password=password,
+            rotates_at_release=rotate_at_release,
         )  # fmt: skip
         show_one(session, done, ROWS)
 

@@ -65,15 +65,18 @@ def get_bmc(node_id: UUID) -> Call[Bmc]:
 
 def put_bmc(
     node_id: UUID, *, site_id: UUID, url: str, certificate_sha256: str, username: str, system_id: str | None = None,
-    password: SealedBmcPassword | None = None, idempotency_key: str | None = None,
+    password: SealedBmcPassword | None = None, rotates_at_release: bool | None = None, idempotency_key: str | None = None,
 ) -> Call[Bmc]:  # fmt: skip
     """Register or change the BMC of a node; without a password the present one stays.
+
+    `rotates_at_release` None: as it is, and true for a new one.
 
     Raises `NotFound`, `Invalid`, `SealingOutdated`, and `InvalidState` for a retired node or while a task of the BMC is open.
     """
     body = {
         "site_id": str(site_id), "url": url, "certificate_sha256": certificate_sha256, "username": username,
         "system_id": system_id, "password": None if password is None else password.document(),
+        "rotates_at_release": rotates_at_release,
     }  # fmt: skip
     return write("PUT", f"{NODES}/{node_id}/bmc", Bmc, body, idempotency_key)
 

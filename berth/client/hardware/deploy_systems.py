@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
+
 from berth.client.errors import Forbidden, Refused, Unauthenticated
 from berth.client.models import Answer, Waits
 
@@ -59,10 +61,18 @@ class ReportedWipe(Answer):
     report: dict[str, Any]
 
 
+class Finding(Answer):
+    """What is wrong with a machine after its release, whose slots are in quarantine for it."""
+
+    code: str
+    detail: str
+    next_step: str | None = None
+
+
 class DeployRun(Answer):
     """A run of a deploy system: switch off, start, its task, end; `outcome` None: it is open.
 
-    `wipe`: what was reported; None: nothing, or it wipes nothing.
+    `wipe`: what was reported; None: nothing, or it wipes nothing. `findings`: what is wrong with the machine after a release.
     """
 
     id: UUID
@@ -82,6 +92,7 @@ class DeployRun(Answer):
     outcome: str | None = None
     failure: str | None = None
     wipe: ReportedWipe | None = None
+    findings: list[Finding] = Field(default_factory=list)
     waits: Waits | None = None
 
 

@@ -102,6 +102,7 @@ class Bmc(Answer):
     looked_at: datetime | None = None
     answered_at: datetime | None = None
     silent_because: str | None = None
+    rotates_at_release: bool | None = None
     task: BmcTask | None = None
 
 

@@ -2,8 +2,8 @@
 
 After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
 A run that switches a rented machine for its tenant has no deploy system: it commands the power alone.
-A run that has permitted a deploy system always ends by the step `end`, whatever went wrong: it switches the machine off and
-takes the medium away.
+A run that has permitted a deploy system always goes through the step `end`, whatever went wrong: it switches the machine off
+and takes the medium away. After a proven wipe for a release the password of the BMC is rotated.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ WIPE_SECONDS_MAX: Final = 604_800
 SITE_STEP_SECONDS_MAX: Final = 2_400.0
 """Longer than a task of the site can be open: requested for 600 s, and 900 s with 60 s for its report."""
 END_ATTEMPTS_MAX: Final = 3
+ROTATION_ATTEMPTS_MAX: Final = 3
 
 
 class RunKind(StrEnum):
@@ -89,6 +90,7 @@ class RunStep(StrEnum):
     END = "end"
     POWER_ON = "power_on"
     REACH = "reach"
+    ROTATE = "rotate"
 
 
 def first_step(kind: RunKind) -> RunStep:
@@ -104,6 +106,20 @@ class RunOutcome(StrEnum):
     STOPPED = "stopped"
 
 
+class FindingCode(StrEnum):
+    """What is wrong with a machine after the wipe of a release. The release completes, and the node's slots are in quarantine."""
+
+    BMC_ROTATION_FAILED = "bmc_rotation_failed"
+    """The password that the BMC had during the tenancy may still be valid."""
+
+
+NEXT_STEPS: Final = {
+    FindingCode.BMC_ROTATION_FAILED: (
+        "berth node bmc rotate NODE (or berth node bmc set with a password that was set at the BMC); then berth node return"
+    ),
+}
+
+
 class Move(StrEnum):
     """What the worker does next with a run."""
 
@@ -115,7 +131,11 @@ class Move(StrEnum):
     END_AGAIN = "ending_again"
     POWER_ON = "powering_on"
     REACH = "reaching"
+    ROTATE = "rotating"
+    ROTATE_AGAIN = "rotating_again"
     CLOSE = "closed"
+    QUARANTINE = "quarantined"
+    """Closed, with the node's slots in quarantine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +152,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A locked run and its parts. `part` None: its task is gone. `is_stopped`: by an operator, or as the task of the allocation
-    that it performs does not count any more."""
+    that it performs does not count any more. `rotates`: it wipes for a release, and the BMC's password is rotated then."""
 
     step: RunStep
     part: Part | None
@@ -143,20 +163,25 @@ class Standing:
     failure: str | None
     attempts: int
     kind: RunKind = RunKind.INSPECT
+    rotates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next move, and why the run fails from now on (None: as it was)."""
+    """The next move, and why the run fails from now on (None: as it was). `finding`: what is wrong with the machine, although
+    the run has not failed."""
 
     move: Move
     failure: str | None = None
+    finding: str | None = None
 
 
 def next_move(run: Standing) -> Next | None:
     """The next move of a run; None while its task is under way."""
     if run.step is RunStep.END:
         return _after_end(run)
+    if run.step is RunStep.ROTATE:
+        return _after_rotation(run)
     part = run.part
     if run.step is RunStep.START and run.is_started:
         # Whatever the agent of the site reports: the deploy system has said hello.
@@ -206,13 +231,35 @@ def _after_end(run: Standing) -> Next | None:
     if part is not None and part.is_open and not run.is_overdue:
         return None
     if part is not None and not part.is_open and part.failure is None:
-        is_deployed = run.kind is RunKind.DEPLOY and run.failure is None and not run.is_stopped
-        return Next(Move.POWER_ON if is_deployed else Move.CLOSE)
+        return Next(Move.CLOSE if run.failure is not None or run.is_stopped else _after_good_end(run))
     if run.attempts < END_ATTEMPTS_MAX:
         return Next(Move.END_AGAIN)
     why = "its task did not end" if part is None or part.failure is None else part.failure
     before = "" if run.failure is None else f"; before it: {run.failure}"
     return Next(Move.CLOSE, f"not_ended: the machine may be on, or has the medium ({why}){before}")
+
+
+def _after_good_end(run: Standing) -> Move:
+    if run.kind is RunKind.DEPLOY:
+        return Move.POWER_ON
+    return Move.ROTATE if run.rotates else Move.CLOSE
+
+
+_ROTATION_FINAL: Final = frozenset({"bmc_credentials_refused", "bmc_not_supported"})
+"""Another attempt cannot help, and more refused logins may lock the account."""
+
+
+def _after_rotation(run: Standing) -> Next | None:
+    """The wipe is proven and the machine off, so that the run completes: the units of the release wait for no password."""
+    part = run.part
+    if part is not None and part.is_open and not run.is_overdue:
+        return Next(Move.CLOSE) if run.is_stopped and not part.is_signed else None
+    if part is not None and not part.is_open and part.failure is None:
+        return Next(Move.CLOSE)
+    why = "its task did not end" if part is None or part.failure is None else part.failure
+    if run.attempts < ROTATION_ATTEMPTS_MAX and why.partition(":")[0] not in _ROTATION_FINAL and not run.is_stopped:
+        return Next(Move.ROTATE_AGAIN)
+    return Next(Move.CLOSE, finding=f"{FindingCode.BMC_ROTATION_FAILED}: {why}")
 
 
 def outcome_of(failure: str | None, is_stopped: bool) -> RunOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -51,6 +51,7 @@ class DeployRun:
     task_id: UUID | None
     allocation_id: UUID | None
     claim_id: int | None
+    findings: list[dict[str, str]]
 
 
 _IS_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
@@ -58,14 +59,14 @@ _NEWEST = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
        r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
-       r.task_id, r.allocation_id, r.claim_id
+       r.task_id, r.allocation_id, r.claim_id, r.findings
 from deploy_runs r where r.node_id = :node_id order by r.id desc limit 1
 """
 _OPEN = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
        r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
-       r.task_id, r.allocation_id, r.claim_id
+       r.task_id, r.allocation_id, r.claim_id, r.findings
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _INSERT = """
@@ -88,7 +89,7 @@ select medium from deploy_runs where node_id = :node_id and outcome = 'completed
 """
 _STEP = """
 update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
-    attempts = case when :step <> 'end' then attempts when step = 'end' then attempts + 1 else 1 end,
+    attempts = case when :step not in ('end', 'rotate') then attempts when step = :step then attempts + 1 else 1 end,
     waits_for = :waits_for, waits_since = clock_timestamp(),
     waits_until = clock_timestamp() + make_interval(secs => :seconds_max)
 where id = :id
@@ -100,7 +101,7 @@ where id = :id and stop_requested_at is null
 """
 _END = """
 update deploy_runs set ended_at = clock_timestamp(), outcome = :outcome, failure = left(:failure, 500), waits_for = null,
-    waits_since = null, waits_until = null, parameters = parameters - 'config_drive'
+    waits_since = null, waits_until = null, parameters = parameters - 'config_drive', findings = cast(:findings as jsonb)
 where id = :id
 """
 _STANDING = """
@@ -109,9 +110,11 @@ select b.id is not null as has_bmc_task, b.outcome as bmc_outcome, b.issued_at i
        d.task_id is not null as deploy_signed, d.failure as deploy_failure,
        s.hello_at is not null and s.ended_at is null as is_started, r.waits_until <= clock_timestamp() as is_overdue,
        r.stop_requested_at is not null
-           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped
+           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped,
+       r.kind = 'wipe' and r.task_id is not null and coalesce(m.rotates_at_release, false) as rotates
 from deploy_runs r
 left join node_tasks k on k.id = r.task_id
+left join node_bmcs m on m.node_id = r.node_id
 left join bmc_tasks b on b.id = r.bmc_task_id
 left join deploy_tasks d on d.id = r.deploy_task_id
 left join deploy_systems s on s.node_id = r.node_id and s.deploy_epoch = r.deploy_epoch
@@ -231,9 +234,12 @@ async def request_stop(tx: Transaction, run: UUID, by: str) -> None:
     await tx.execute(_STOP, {"id": run, "by": by})
 
 
-async def end_run(tx: Transaction, run: UUID, outcome: RunOutcome, failure: str | None) -> None:
-    """The open run has ended."""
-    await tx.execute(_END, {"id": run, "outcome": outcome.value, "failure": failure})
+async def end_run(
+    tx: Transaction, run: UUID, outcome: RunOutcome, failure: str | None, findings: Sequence[Mapping[str, str]] = ()
+) -> None:
+    """The open run has ended. `findings`: code and detail of what is wrong with the machine."""
+    values = {"id": run, "outcome": outcome.value, "failure": failure, "findings": json.dumps(list(findings))}
+    await tx.execute(_END, values)
 
 
 async def read_standing(tx: Transaction, run: DeployRun) -> Standing:
@@ -247,7 +253,7 @@ async def read_standing(tx: Transaction, run: DeployRun) -> Standing:
         part = Part(row.bmc_outcome is None, row.bmc_signed, row.bmc_failure, row.bmc_outcome == "unknown")
     return Standing(
         run.step, part, run.deploy_epoch is not None, row.is_started, row.is_stopped, row.is_overdue,
-        run.failure, run.attempts, run.kind,
+        run.failure, run.attempts, run.kind, row.rotates,
     )  # fmt: skip
 
 

@@ -189,7 +189,9 @@ deploy_runs = Table(
     Column(
         "step",
         Text,
-        CheckConstraint("step in ('power_off', 'start', 'work', 'end', 'power_on', 'reach')", name="deploy_run_step"),
+        CheckConstraint(
+            "step in ('power_off', 'start', 'work', 'end', 'power_on', 'reach', 'rotate')", name="deploy_run_step"
+        ),
         nullable=False,
         server_default="power_off",
     ),
@@ -232,6 +234,13 @@ deploy_runs = Table(
     Column("task_id", Uuid),
     Column("allocation_id", Uuid),
     Column("claim_id", BigInteger),
+    Column(
+        "findings",
+        JSONB,
+        CheckConstraint("octet_length(findings::text) <= 65536", name="deploy_run_findings_are_bounded"),
+        nullable=False,
+        server_default=text("'[]'"),
+    ),
     CheckConstraint("num_nulls(task_id, allocation_id, claim_id) in (0, 3)", name="deploy_run_owner_is_whole"),
     CheckConstraint("num_nulls(stop_requested_at, stop_requested_by) in (0, 2)", name="deploy_run_stop_is_whole"),
     CheckConstraint("num_nulls(deploy_epoch, deploy_task_id) in (0, 2)", name="deploy_run_permission_is_whole"),

@@ -9,7 +9,13 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
-from orchestrator.nodes.store.quarantines import NewQuarantine, Source, begin_quarantines
+from orchestrator.nodes.store.quarantines import (
+    NewQuarantine,
+    Source,
+    add_evidence,
+    begin_quarantines,
+    sound_slots,
+)
 from orchestrator.tenants.principals import Actor
 
 
@@ -29,3 +35,12 @@ async def take_out_of_service(
     await append_events(tx, events)
     for one in said:
         await audit.record(tx, actor, "node.slot_quarantine", subject, one, None)
+
+
+async def take_node_out_of_service(
+    tx: Transaction, node_id: UUID, reason: str, evidence: str, actor: Actor, source: Source
+) -> None:
+    """Put every slot of a locked node into quarantine. One that is there already gets the evidence."""
+    await add_evidence(tx, node_id, f"{reason}\n{evidence}")
+    begun = [NewQuarantine(index, unit, reason, evidence) for index, unit in await sound_slots(tx, node_id)]
+    await take_out_of_service(tx, node_id, begun, actor, source)

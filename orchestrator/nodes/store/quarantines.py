@@ -1,4 +1,4 @@
-"""SQL of quarantines: times during which an operator, a probe or a fault report keeps a slot out of service."""
+"""SQL of quarantines: times during which an operator, a probe, a fault report or a release keeps a slot out of service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.store.slot_service import keep_slots
 
-Source = Literal["operator", "probe"]
+Source = Literal["operator", "probe", "release"]
+
+EVIDENCE_LENGTH_MAX = 16_000
 
 _UNIT = "select unit from slots where node_id = :node_id and slot_index = :slot_index"
 _OPEN = """
@@ -33,6 +35,14 @@ update slot_quarantines set returned_at = clock_timestamp(), returned_by = :by, 
 where unit = any (:units) and returned_at is null
 returning id, node_id, slot_index, reason, evidence, quarantined_at, quarantined_by, returned_at, returned_by, note, source,
        fault_report_id, last_fault_at, burn_in_id
+"""
+_ADD_EVIDENCE = """
+update slot_quarantines set evidence = right(concat_ws(E'\\n', evidence, cast(:evidence as text)), :length_max)
+where node_id = :node_id and returned_at is null
+"""
+_SOUND = """
+select slot_index, unit from slots s where node_id = :node_id
+  and not exists (select from slot_quarantines q where q.unit = s.unit and q.returned_at is null) order by slot_index
 """
 _NOTE_FAULTS = """
 update slot_quarantines set last_fault_at = clock_timestamp()
@@ -100,6 +110,17 @@ async def begin_quarantines(
 async def note_faults(tx: Transaction, node_id: UUID, slots: Sequence[int]) -> None:
     """Other faults were found now of slots of a locked node: those in quarantine return after a later burn-in."""
     await tx.execute(_NOTE_FAULTS, {"node_id": node_id, "slots": list(slots)})
+
+
+async def add_evidence(tx: Transaction, node_id: UUID, evidence: str) -> None:
+    """Append to the evidence of the open quarantines of a locked node; the oldest is cut beyond `EVIDENCE_LENGTH_MAX`."""
+    values = {"node_id": node_id, "evidence": evidence, "length_max": EVIDENCE_LENGTH_MAX}
+    await tx.execute(_ADD_EVIDENCE, values)
+
+
+async def sound_slots(tx: Transaction, node_id: UUID) -> list[tuple[int, int]]:
+    """Index and unit of each slot of a locked node that is not in quarantine."""
+    return [(row.slot_index, row.unit) for row in await tx.execute(_SOUND, {"node_id": node_id})]
 
 
 async def end_quarantines(

@@ -88,6 +88,7 @@ def _said(present: Bmc | None, address: Address, generation: int, password: NewP
         "site_id": str(address.site_id), "url": address.url, "username": address.username, "system_id": address.system_id,
         "certificate_sha256": pin, "generation": generation, "password_changed": password is not None,
         **({} if before in (None, pin) else {"certificate_sha256_before": before}),
+        **({} if address.rotates_at_release is None else {"rotates_at_release": address.rotates_at_release}),
     }  # fmt: skip
 
 

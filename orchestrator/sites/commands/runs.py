@@ -35,6 +35,7 @@ from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Invalid, InvalidState, NotFound
 from orchestrator.sites.documents import run_document
+from orchestrator.sites.findings import finding_of, quarantine_node
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import bmc_tasks, bmcs
@@ -201,9 +202,7 @@ async def advance_run(context: Context, node_id: UUID) -> Move | None:
             return await open_waiting(tx, node_id, bmc)
         standing = await run_store.read_standing(tx, run)
         following = next_move(standing)
-        if following is not None:
-            await _move(tx, run, following, standing.is_stopped)
-        return None if following is None else following.move
+        return None if following is None else await _move(tx, run, following, standing.is_stopped)
 
     return await transact(context, work)
 
@@ -212,25 +211,28 @@ _REQUESTS: Final = {
     Move.START: (RunStep.START, BmcTaskKind.START_DEPLOY),
     Move.POWER_ON: (RunStep.POWER_ON, BmcTaskKind.POWER_ON),
     Move.REACH: (RunStep.REACH, BmcTaskKind.REACH),
+    Move.ROTATE: (RunStep.ROTATE, BmcTaskKind.ROTATE),
+    Move.ROTATE_AGAIN: (RunStep.ROTATE, BmcTaskKind.ROTATE),
 }
 
 
-async def _move(tx: Transaction, run: DeployRun, following: Next, is_stopped: bool) -> None:
+async def _move(tx: Transaction, run: DeployRun, following: Next, is_stopped: bool) -> Move:
     failure = following.failure or run.failure
     if following.move is Move.WORK:
         task = await bmc_tasks.lock_open(tx, run.node_id)
         if task is not None:
             await bmc_tasks.end_task(tx, task.id, BmcTaskOutcome.COMPLETED, None)
         await run_store.set_step(tx, run.id, RunStep.WORK, None, failure, work_step_seconds(run.work_seconds))
-        return
+        return following.move
     await bmc_tasks.end_open(tx, run.node_id, "run_ended: its run goes on without it")
     if following.move is Move.CLOSE:
-        await _close(tx, run, failure, is_stopped)
-    elif following.move in _REQUESTS:
+        return await _close(tx, run, failure, is_stopped, following.finding)
+    if following.move in _REQUESTS:
         await _request(tx, run, *_REQUESTS[following.move], failure)
     else:
         await store.end_permission(tx, run.node_id, "revoked")
         await _request(tx, run, RunStep.END, BmcTaskKind.END_DEPLOY, failure)
+    return following.move
 
 
 async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTaskKind, failure: str | None) -> None:
@@ -241,13 +243,17 @@ async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTask
     await run_store.set_step(tx, run.id, step, task.id, failure, SITE_STEP_SECONDS_MAX)
 
 
-async def _close(tx: Transaction, run: DeployRun, failure: str | None, is_stopped: bool) -> None:
+async def _close(tx: Transaction, run: DeployRun, failure: str | None, is_stopped: bool, finding: str | None) -> Move:
     outcome = outcome_of(failure, is_stopped)
+    findings = [] if finding is None else [finding_of(finding)]
+    if findings:
+        await quarantine_node(tx, run, findings, _WORKER)
     await conclude(tx, run, outcome, failure)
-    await run_store.end_run(tx, run.id, outcome, failure)
-    said = {"kind": run.kind.value, "outcome": outcome.value, "failure": failure}
+    await run_store.end_run(tx, run.id, outcome, failure, findings)
+    said = {"kind": run.kind.value, "outcome": outcome.value, "failure": failure, "findings": findings}
     await audit.record(
         tx, _WORKER, "node.deploy_run_ended", f"nodes/{run.node_id}", {"deploy_run": str(run.id), **said}, None
     )
     ended = {"node_id": run.node_id, "deploy_run_id": run.id, **said}
     await append_events(tx, [Event(EventType.NODE_DEPLOY_RUN_ENDED, f"nodes/{run.node_id}", uuid4(), None, ended)])
+    return Move.QUARANTINE if findings else Move.CLOSE

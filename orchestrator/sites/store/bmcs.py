@@ -32,23 +32,27 @@ class Bmc:
     looked_at: datetime | None
     answered_at: datetime | None
     silent_because: str | None
+    rotates_at_release: bool
     recipients: list[UUID]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How a BMC is reached, and as which user; the certificate is the only one that is trusted."""
+    """How a BMC is reached, and as which user; the certificate is the only one that is trusted. `rotates_at_release`: whether a
+    release rotates the password; None: as it is, and true for a new BMC."""
 
     site_id: UUID
     url: str
     certificate_sha256: bytes
     username: str
     system_id: str | None
+    rotates_at_release: bool | None = None
 
 
 _READ = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
+       b.rotates_at_release,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -58,6 +62,7 @@ _LOCK = "select from node_bmcs where node_id = :node_id for no key update"
 _LIST = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
+       b.rotates_at_release,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -66,14 +71,17 @@ from node_bmcs b
 _LIST_OF_SITE = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
+       b.rotates_at_release,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
  where b.site_id = :site_id and b.node_id > :after order by b.node_id limit :limit
 """
 _PUT = """
-insert into node_bmcs as b (node_id, site_id, url, certificate_sha256, username, system_id, generation, changed_by)
-values (:node_id, :site_id, :url, :certificate_sha256, :username, :system_id, :generation, :by)
+insert into node_bmcs as b (node_id, site_id, url, certificate_sha256, username, system_id, generation, changed_by,
+                            rotates_at_release)
+values (:node_id, :site_id, :url, :certificate_sha256, :username, :system_id, :generation, :by,
+        coalesce(cast(:rotates_at_release as boolean), true))
 on conflict (node_id) do update set site_id = excluded.site_id, url = excluded.url,
     certificate_sha256 = excluded.certificate_sha256, username = excluded.username, system_id = excluded.system_id,
     generation = excluded.generation, pending_generation = case when excluded.generation = b.generation
@@ -84,7 +92,7 @@ on conflict (node_id) do update set site_id = excluded.site_id, url = excluded.u
     inventory = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.inventory end,
     looked_at = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.looked_at end,
     answered_at = case when (b.url, b.certificate_sha256) = (excluded.url, excluded.certificate_sha256) then b.answered_at end,
-    silent_because = null
+    silent_because = null, rotates_at_release = coalesce(cast(:rotates_at_release as boolean), b.rotates_at_release)
 """
 _DELETE = (
     "delete from bmc_tasks where node_id = :node_id",
@@ -150,7 +158,7 @@ async def put_bmc(tx: Transaction, node_id: UUID, address: Address, generation: 
     values = {
         "node_id": node_id, "site_id": address.site_id, "url": address.url, "username": address.username,
         "certificate_sha256": address.certificate_sha256, "system_id": address.system_id, "generation": generation,
-        "by": by,
+        "by": by, "rotates_at_release": address.rotates_at_release,
     }  # fmt: skip
     await tx.execute(_PUT, values)
 

@@ -184,8 +184,8 @@ MUTANTS: list[Mutant] = [
     ),
     _rented(
         "a run goes on whose task was superseded", "orchestrator/nodes/deploy_systems/run_store.py",
-        "           or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped\nfrom",
-        "           or false as is_stopped\nfrom",
+        "coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped,\n       r.kind",
+        "false as is_stopped,\n       r.kind",
         f"{_RENTING}::test_a_release_at_any_step_undoes_the_deployment_and_wipes[work]",
     ),
     _rented("a machine is active at power on", _RULES, "RunStep.POWER_ON: Move.REACH", "RunStep.POWER_ON: Move.CLOSE", _RENTED),

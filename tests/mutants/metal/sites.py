@@ -321,8 +321,8 @@ MUTANTS: list[Mutant] = [
         "sites: an end that failed counts as done",
         "nodes",
         RUN_RULES,
-        "    if part is not None and not part.is_open and part.failure is None:\n        is_deployed",
-        "    if part is not None and not part.is_open:\n        is_deployed",
+        "    if part is not None and not part.is_open and part.failure is None:\n        return Next(Move.CLOSE if",
+        "    if part is not None and not part.is_open:\n        return Next(Move.CLOSE if",
         (f"{RUNS}::test_an_end_that_fails_is_tried_again_and_then_named",),
     ),
     Mutant(

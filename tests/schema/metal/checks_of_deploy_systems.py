@@ -85,7 +85,12 @@ CHECKS = {
         (_COMPLETED,),
     ),
     "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot"),
-    "deploy_run_step": one_of("deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach"),
+    "deploy_run_step": one_of(
+        "deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach", "rotate"
+    ),
+    "deploy_run_findings_are_bounded": Check(
+        "deploy_runs", ({"findings": '"' + "x" * 65_535 + '"'},), ({"findings": '"' + "x" * 65_534 + '"'},)
+    ),
     "deploy_run_medium_is_bounded": Check(
         "deploy_runs", ({"medium": json.dumps({"a": "x" * 16384})},), ({"medium": json.dumps({"a": "x" * 16000})},)
     ),

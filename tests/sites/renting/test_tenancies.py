@@ -15,6 +15,7 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.run_rules import (
     DEPLOY_SECONDS_MAX,
     END_ATTEMPTS_MAX,
+    ROTATION_ATTEMPTS_MAX,
     RUN_SECONDS_MAX,
     SITE_STEP_SECONDS_MAX,
     WIPE_SECONDS_MAX,
@@ -327,7 +328,7 @@ def test_a_worker_that_dies_before_any_step_of_a_deployment_leaves_the_step_befo
 
 def test_a_task_of_a_site_lasts_longer_than_its_runs() -> None:
     before = 5 * SITE_STEP_SECONDS_MAX + work_step_seconds(RUN_SECONDS_MAX)
-    steps = (4 + 2 * END_ATTEMPTS_MAX) * SITE_STEP_SECONDS_MAX
+    steps = (4 + 2 * END_ATTEMPTS_MAX + ROTATION_ATTEMPTS_MAX) * SITE_STEP_SECONDS_MAX
     assert before + steps + work_step_seconds(DEPLOY_SECONDS_MAX) < site_tasks.PROVISION_SECONDS_MAX
     assert before + steps + work_step_seconds(WIPE_SECONDS_MAX) < site_tasks.RELEASE_SECONDS_MAX
     assert set(tenancies.CODES.values()) | {tenancies.RUN_FAILED, tenancies.CLEANUP_FAILED} <= set(Code)
