@@ -40,6 +40,7 @@ begin
             ('enrolment_tokens',            'siud',  '',      '',      '',      '',      '',      '',      's',     'c'),
             ('fault_reports',               'siu',   '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('function_generation',         's',     's',     's',     's',     's',     's',     's',     's',     's'),
+            ('firmware_lists',              'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('hardware_history',            'si',    '',      '',      'sid',   '',      '',      '',      's',     's'),
             ('hardware_places',             'siud',  '',      '',      'siud',  '',      '',      '',      's',     's'),
             ('hardware_repairs',            'siu',   '',      '',      'sd',    '',      '',      '',      's',     's'),

@@ -38,6 +38,7 @@ from berth.cli.fleet import (
     deploy_systems,
     devices,
     faults,
+    firmware,
     gpu_resets,
     hardware,
     health,
@@ -107,6 +108,7 @@ command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
 command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
 nodes.app.add_typer(bmcs.app, name="bmc")
 app.add_typer(sites.app, name="site")
+app.add_typer(firmware.app, name="firmware")
 app.add_typer(tenants.tenants, name="tenant")
 app.add_typer(keys.app, name="key")
 app.add_typer(approvals.app, name="approvals")

@@ -104,6 +104,7 @@ from berth.client.hardware.deploy_systems import (
     DeploySystem,
     DeploySystemEnded,
     DeployTask,
+    Finding,
     MachineUnknown,
     NoDeploySystem,
     NotWipeable,
@@ -111,6 +112,7 @@ from berth.client.hardware.deploy_systems import (
 )
 from berth.client.hardware.devices import AllocationDevices, GuestDevice
 from berth.client.hardware.faults import FaultReport, FaultReportsOpen, ReplacementInProgress, TooManyFaultReports
+from berth.client.hardware.firmware import AcceptedFirmware, FirmwareList
 from berth.client.hardware.images import Image, ImageStatement, OfferedImage
 from berth.client.hardware.pieces import Hardware, HardwareEntry, HardwarePlace, Repair
 from berth.client.hardware.pools import Pool
@@ -208,33 +210,33 @@ from berth.client.webhooks import verify_webhook
 from berth.client.wipe_certificates import WipeCertificate, WipeCertificateMissing
 
 __all__ = [
-    "FINAL_STATES", "RESERVATION_FINAL_STATES", "Allocation", "AllocationDevices", "AlreadyExists", "ApiKey",
-    "Approval", "ApprovalPending", "ApprovalPerson", "ApprovalRequested", "ApprovalTableFull", "Archived",
-    "AsyncClient", "AttestationRefused", "AttestationRequired", "AuditEntry", "AuditPrincipal", "AuditTruncated",
-    "Availability", "Balance", "BalanceDepleted", "BalanceInsufficient", "BalanceOutOfBounds", "BerthError", "Bmc",
-    "BmcTask", "BurnIn", "BurnInRequired", "BurnInUnsupported", "Call", "CertificatePending", "ClaimInTheWay",
-    "Client", "ConcurrencyLimited", "Connection", "ConsoleBusy", "ConsoleLog", "ConsoleUnavailable",
-    "ConsoleUnsupported", "CreatedAllocation", "DatabaseUnavailable", "DeadLetter", "Delivery",
+    "FINAL_STATES", "RESERVATION_FINAL_STATES", "AcceptedFirmware", "Allocation", "AllocationDevices",
+    "AlreadyExists", "ApiKey", "Approval", "ApprovalPending", "ApprovalPerson", "ApprovalRequested",
+    "ApprovalTableFull", "Archived", "AsyncClient", "AttestationRefused", "AttestationRequired", "AuditEntry",
+    "AuditPrincipal", "AuditTruncated", "Availability", "Balance", "BalanceDepleted", "BalanceInsufficient",
+    "BalanceOutOfBounds", "BerthError", "Bmc", "BmcTask", "BurnIn", "BurnInRequired", "BurnInUnsupported", "Call",
+    "CertificatePending", "ClaimInTheWay", "Client", "ConcurrencyLimited", "Connection", "ConsoleBusy", "ConsoleLog",
+    "ConsoleUnavailable", "ConsoleUnsupported", "CreatedAllocation", "DatabaseUnavailable", "DeadLetter", "Delivery",
     "DeployNotConfigured", "DeployRefused", "DeploySystem", "DeploySystemEnded", "DeployTask", "DriverRefused",
-    "EnrolmentToken", "Event", "EventStubbed", "ExpirationIndexFull", "FaultReport", "FaultReportsOpen",
-    "Forbidden", "GpuReset", "GpuResetUnsupported", "GpusInService", "GuestDevice", "GuestSizeFixed",
+    "EnrolmentToken", "Event", "EventStubbed", "ExpirationIndexFull", "FaultReport", "FaultReportsOpen", "Finding",
+    "FirmwareList", "Forbidden", "GpuReset", "GpuResetUnsupported", "GpusInService", "GuestDevice", "GuestSizeFixed",
     "GuestSizeMisfit", "GuestSizeUnsupported", "Hardware", "HardwareEntry", "HardwarePlace", "HeadTooLarge",
     "HealthFault", "HealthReport", "HolderMismatch", "IdentityConflict", "Image", "ImageInUse", "ImageStatement",
     "ImageUnavailable", "InsecureAddress", "Internal", "Invalid", "InvalidCursor", "InvalidState",
     "IssuerUnavailable", "LastAdminKey", "LeaderUnaccepted", "LogConsumer", "LogGap", "LogTruncated",
     "MachineUnknown", "MaintenanceConflict", "MaintenancePlan", "MaintenanceTableFull", "MaintenanceTaskInvalid",
     "MaintenanceTaskUnsupported", "MaintenanceWindow", "MaintenanceWindowInvalid", "Malformed", "MessageRefused",
-    "MethodNotAllowed", "NewApiKey", "NoDeploySystem", "Node", "NodeHealth", "NodeInUse", "NodeTask",
-    "NodeTopology", "NotFound", "NotWipeable", "NotificationSubscription", "OfferedImage", "Operation", "OperationConflict",
+    "MethodNotAllowed", "NewApiKey", "NoDeploySystem", "Node", "NodeHealth", "NodeInUse", "NodeTask", "NodeTopology",
+    "NotFound", "NotWipeable", "NotificationSubscription", "OfferedImage", "Operation", "OperationConflict",
     "OperationFenced", "OperationInProgress", "OperationKey", "OperationTableFull", "Orphan", "OutcomeUnknown",
     "Overloaded", "Page", "Payment", "PermittedDeploySystem", "Pool", "PositionLost", "Quarantine", "QuotaExceeded",
     "RangeInvalid", "RateLimited", "Refused", "Region", "Repair", "ReplacementInProgress", "Replayed",
     "RequestTimeout", "RequestedApproval", "Reservation", "ReservationNotFound", "ReservationRetired",
     "ReservationTableFull", "Resource", "ResourceBusy", "ResourceNotAllocatable", "ResourceNotFound",
-    "ResourceOutOfService", "ResourceTableFull", "RestoreInProgress", "RetentionOutOfBounds", "RetentionPolicy", "RoleRequired",
-    "RotatedApiKey", "SealedBmcPassword", "SealingOutdated", "SecondOperatorRequired", "SecretNotShownAgain",
-    "Site", "SiteAgent", "SiteAgentToken", "SiteInUse", "SiteLease", "Sku", "SkuUnavailable", "Slot",
-    "SlotOverflow", "SshKey", "SshKeyNotFound", "StateUnreachable", "Tenant", "TenantDeleted", "TenantInUse",
+    "ResourceOutOfService", "ResourceTableFull", "RestoreInProgress", "RetentionOutOfBounds", "RetentionPolicy",
+    "RoleRequired", "RotatedApiKey", "SealedBmcPassword", "SealingOutdated", "SecondOperatorRequired",
+    "SecretNotShownAgain", "Site", "SiteAgent", "SiteAgentToken", "SiteInUse", "SiteLease", "Sku", "SkuUnavailable",
+    "Slot", "SlotOverflow", "SshKey", "SshKeyNotFound", "StateUnreachable", "Tenant", "TenantDeleted", "TenantInUse",
     "TenantNotActive", "TimelineEntry", "TokenExpired", "TokenInvalid", "TokenNotYetValid", "TooLarge",
     "TooManyCertificates", "TooManyConsoles", "TooManyFailures", "TooManyFaultReports", "TooManyMessages",
     "TopologyChanged", "TopologyDifference", "TopologyMisfit", "TtlOutOfRange", "Unauthenticated", "Unavailable",

@@ -6,11 +6,18 @@ Both can be repeated from their start by any agent of the site.
 
 from __future__ import annotations
 
-from node_agent.redfish.contract import Bmc, BootTarget, PowerAction, PowerOutcome, PowerState
+import asyncio
+from typing import Final
+
+from node_agent.redfish.contract import Bmc, BootTarget, PowerAction, PowerOutcome, PowerState, SystemDescription
+from node_agent.redfish.problems import BmcProblem
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.media import SiteMedia, is_medium_of
 from node_agent.site.problems import NotDone
 from node_agent.wire.deploy_medium import DeployMedium
+
+DESCRIBE_SECONDS_MAX: Final = 180.0
+"""The machine is off and without its medium by then: a slow BMC must not make that end unknown."""
 
 
 async def start_deploy_system(bmc: Bmc, media: SiteMedia, medium: DeployMedium, lease_fence: int) -> PowerOutcome:
@@ -47,3 +54,12 @@ async def end_deploy_system(bmc: Bmc) -> PowerOutcome:
         await bmc.set_boot_disk()
     pass_point(CrashPoint.END_AFTER_DISK)
     return outcome
+
+
+async def described(bmc: Bmc) -> SystemDescription | None:
+    """What the BMC says of the machine; None if it does not in time: nothing else depends on it."""
+    try:
+        async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
+            return await bmc.describe()
+    except (BmcProblem, TimeoutError):
+        return None

@@ -141,11 +141,23 @@ class BmcEffects:
             generation, outcome = await self._start(order, is_quiet)
         elif order.body.type is TaskType.METAL_END_DEPLOY_SYSTEM:
             self._media.withdraw(node_id)
-            generation, outcome = await self._with_password(order, boots.end_deploy_system, is_quiet)
+            return await self._end(order, is_quiet)
         else:
             generation, outcome = await self._with_password(order, POWER[order.body.type], is_quiet)
         self._quiet.add(node_id)
         return self._report(order, "completed", generation=generation, power_state=outcome.state.value)
+
+    async def _end(self, order: Order, is_quiet: bool) -> BmcTaskReport:
+        """End the deploy system, and report what the BMC then says of the machine: with the versions of its firmware."""
+
+        async def end(bmc: Bmc) -> tuple[PowerOutcome, SystemDescription | None]:
+            return await boots.end_deploy_system(bmc), await boots.described(bmc)
+
+        generation, (outcome, found) = await self._with_password(order, end, is_quiet)
+        self._quiet.add(order.body.node_id)
+        return self._report(
+            order, "completed", generation=generation, power_state=outcome.state.value, found=found
+        )  # fmt: skip
 
     async def _start(self, order: Order, is_quiet: bool) -> tuple[int, PowerOutcome]:
         """Start the deploy system. Its medium is served on unless the machine was certainly not switched on."""

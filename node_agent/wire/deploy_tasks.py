@@ -21,6 +21,7 @@ REPORT_BYTES_MAX: Final = 60 * 1024
 """Below the bound of a result: the envelope of the report comes on top."""
 UEFI_VARIABLES_MAX: Final = 192
 CONTROLLERS_MAX: Final = 32
+FIRMWARE_MAX: Final = 96
 MARKERS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 8
 SSH_KEYS_MAX: Final = 64
@@ -86,6 +87,15 @@ class UefiVariable(Wire):
     sha256: Sha256
 
 
+class FirmwareVersion(Wire):
+    """A version of firmware as it was read. `unit` names the part: the serial of a disk, the PCI address of an adapter."""
+
+    component: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,15}$")]
+    unit: Text
+    model: Text | None = None
+    version: Text
+
+
 class MetalParameters(Wire):
     """What every task of a deploy system names: its deploy epoch, and what to do after the report."""
 
@@ -110,7 +120,7 @@ class MetalInspectReport(Wire):
     """The whole machine. `storage_without_driver`: storage controllers whose disks cannot be seen.
 
     `topology` is that of `slice.topology_discover`, with `redfish` as its driver. `uefi_variables` is absent on a machine that
-    started by BIOS; `neighbours` is absent if nothing listened.
+    started by BIOS; `neighbours` is absent if nothing listened; `firmware` is absent in reports of earlier versions.
     """
 
     smbios_uuid: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
@@ -119,6 +129,7 @@ class MetalInspectReport(Wire):
     secure_boot: Truth | None = None
     uefi_variables: Annotated[list[UefiVariable], Field(max_length=UEFI_VARIABLES_MAX)] | None = None
     neighbours: Annotated[list[LldpNeighbour], Field(max_length=NICS_MAX)] | None = None
+    firmware: Annotated[list[FirmwareVersion], Field(max_length=FIRMWARE_MAX)] | None = None
     gaps: Annotated[list[Gap], Field(max_length=GAPS_MAX)] = Field(default_factory=list)
 
     def canonical(self) -> bytes:
@@ -248,7 +259,8 @@ class MetalWipeReport(Wire):
     """Every disk of the machine, its UEFI variables and TPM. A completed task has only disks that are `proven`.
 
     `variables_removed`: those that inspection had not found, deleted in the firmware's view; their bytes may remain in the raw
-    variable store. `variables_changed`: known names with another value. `tpm`: None if it was not asked for.
+    variable store. `variables_changed`: known names with another value. `tpm`: None if it was not asked for. `firmware`: as read
+    after the wipe; None in reports of earlier versions.
     """
 
     disks: Annotated[list[MetalDiskWipe], Field(max_length=DISKS_MAX)]
@@ -257,6 +269,7 @@ class MetalWipeReport(Wire):
     variables_remaining: Annotated[list[UefiName], Field(max_length=UEFI_VARIABLES_MAX)] = Field(default_factory=list)
     variables_changed: Annotated[list[UefiName], Field(max_length=UEFI_VARIABLES_MAX)] = Field(default_factory=list)
     tpm: Literal["cleared", "absent", "refused"] | None = None
+    firmware: Annotated[list[FirmwareVersion], Field(max_length=FIRMWARE_MAX)] | None = None
     gaps: Annotated[list[Gap], Field(max_length=GAPS_MAX)] = Field(default_factory=list)
     seconds: Seconds = 0.0
 

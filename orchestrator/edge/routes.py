@@ -32,6 +32,7 @@ from orchestrator.nodes.burn_ins import endpoints as burn_ins
 from orchestrator.nodes.deploy_systems import endpoints as deploy_systems
 from orchestrator.nodes.deploy_systems import enrolment_endpoints as deploy_enrolment
 from orchestrator.nodes.deploy_systems import node_endpoints as of_deploy_systems
+from orchestrator.nodes.firmware import endpoints as firmware_lists
 from orchestrator.nodes.gpu_resets import endpoints as gpu_resets
 from orchestrator.nodes.hardware import endpoints as hardware
 from orchestrator.nodes.probes import endpoints as probes
@@ -92,6 +93,7 @@ PUBLIC = {
         approvals.router,
         maintenance.router,
         sites.router,
+        firmware_lists.router,
         bmcs.router,
         deploy_runs.router,
         audit.router,

@@ -50,6 +50,7 @@ _NAMED = {
     ("put", "/api/v1/admin/pools/{pool_id}/attestation"): "admin_put_pool_attestation",
     ("post", "/api/v1/webhooks/{webhook_id}/replay"): "replay_webhook_deliveries",
     ("post", "/api/v1/admin/nodes/{node_id}/certificates/revoke"): "admin_revoke_node_certificates",
+    ("put", "/api/v1/admin/firmware-lists"): "admin_put_firmware_list",
     ("post", "/api/v1/sites/enroll"): "enroll_site_agent",
     ("post", "/api/v1/admin/sites/{site_id}/agents"): "admin_invite_site_agent",
     ("post", "/api/v1/admin/sites/{site_id}/agents/{agent_id}/revoke"): "admin_revoke_site_agent",

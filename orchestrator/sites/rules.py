@@ -38,6 +38,8 @@ TYPES: Final = {
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""
+DESCRIBING: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.END_DEPLOY})
+"""What reports the machine as its BMC describes it; agents of the version before do not at the end of a deploy system."""
 POWERED: Final = {
     BmcTaskKind.POWER_ON: "On",
     BmcTaskKind.POWER_OFF: "Off",

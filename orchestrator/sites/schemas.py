@@ -224,7 +224,9 @@ class ReportedWipe(BaseModel):
 class Finding(BaseModel):
     """What is wrong with a machine after its release, whose slots are in quarantine for it."""
 
-    code: str = Field(description="`bmc_rotation_failed`: the password of the tenancy may still be valid")
+    code: str = Field(
+        description="`bmc_rotation_failed`, `firmware_changed`, `firmware_not_listed`, `firmware_not_read`"
+    )
     detail: str
     next_step: str | None = Field(description="null: the code is of a later version")
 

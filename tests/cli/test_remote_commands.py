@@ -112,6 +112,10 @@ REMOTE: dict[str, list[str]] = {
     "node power": ["n", "on"],
     "node run": ["n"],
     "node wipe": ["n", "--yes"],
+    "firmware list": [],
+    "firmware put": ["firmware.json"],
+    "firmware show": ["n"],
+    "firmware remove": [ID],
     "site create": ["s", "--recovery-key", "0" * 64],
     "site list": [],
     "site show": ["s"],
@@ -218,6 +222,7 @@ def test_every_command_is_listed_here_as_remote_or_as_using_a_server_directly() 
 @pytest.mark.full
 def test_commands_that_only_call_the_api_load_no_module_of_the_servers_or_of_the_local_stack(tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_text("ssh-ed25519 AAAA")
+    (tmp_path / "firmware.json").write_text('{"vendor": "v", "product": "p", "components": []}')
     (tmp_path / "transaction.json").write_text('{"operations": []}')
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     # Nothing listens on port 1: every command runs as far as its first request.

@@ -67,6 +67,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "one_deploy_run": ("deploy_runs", ("node_id",)),
     "node_machines_pkey": ("node_machines", ("node_id",)),
     "one_gpu_reset": ("node_gpu_resets", ("node_id",)),
+    "firmware_lists_pkey": ("firmware_lists", ("id",)),
+    "one_firmware_list_of_model": ("firmware_lists", ("vendor", "product")),
     "site_name_unique": ("sites", ("name",)),
     "sites_pkey": ("sites", ("id",)),
     "site_agent_name_unique": ("site_agents", ("site_id", "name")),

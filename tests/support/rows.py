@@ -162,6 +162,9 @@ FIRST: dict[str, Row] = {
         "id": number(20), "node_id": NODE, "slots": [0], "gpus": ["0000:0f:00.0"], "requested_by": "admin:a",
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
+    "firmware_lists": {
+        "id": number(69), "vendor": "Contoso", "product": "Rack 9", "components": "[]", "changed_by": "admin:a",
+    },
     "sites": {"id": number(70), "name": "site-1", "recovery_key": HASH},
     "site_agents": {"id": number(71), "site_id": number(70), "name": "a"},
     "site_agent_tokens": {
@@ -268,6 +271,7 @@ SECOND: dict[str, Row] = {
     "console_sessions": {"id": OTHER, "allocation_id": OTHER},
     "node_drains": {"node_id": OTHER},
     "node_gpu_resets": {"id": OTHER, "node_id": OTHER},
+    "firmware_lists": {"id": OTHER, "vendor": "Fabrikam", "product": "Rack 10"},
     "sites": {"id": OTHER, "name": "site-2"},
     "site_agents": {"id": OTHER, "site_id": OTHER, "name": "b"},
     "site_agent_tokens": {"id": OTHER, "token_hash": OTHER_HASH},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.calls import consoles, faults, hardware, pieces, pools, sites
+from berth.client.calls import consoles, faults, firmware, hardware, pieces, pools, sites
 from berth.client.requests.sync_methods import each, now
 
 
@@ -72,3 +72,7 @@ class HardwareMethods:
     run_deploy_system = now(sites.run_deploy_system)
     get_deploy_run = now(sites.get_deploy_run)
     stop_deploy_run = now(sites.stop_deploy_run)
+    put_firmware_list = now(firmware.put_firmware_list)
+    list_firmware_lists = now(firmware.list_firmware_lists)
+    iterate_firmware_lists = each(firmware.list_firmware_lists)
+    delete_firmware_list = now(firmware.delete_firmware_list)

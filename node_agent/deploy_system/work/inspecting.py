@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from node_agent.deploy_system.work import lldp, uefi_variables
 from node_agent.deploy_system.work.contract import Host, Progress
 from node_agent.deploy_system.work.disks import found_disks, storage_without_driver
+from node_agent.deploy_system.work.firmware import read_firmware
 from node_agent.deploy_system.work.steps import step
 from node_agent.discovery.hardware import read_hardware
 from node_agent.discovery.reading import Gaps, Tree
@@ -39,6 +40,7 @@ def inspect(
         tree = Tree(host.sys, gaps)
         topology = topology.model_copy(update={"disks": _disks(host, topology, gaps)})
         hidden = storage_without_driver(host)
+        firmware = read_firmware(host, gaps)
         uuid = (tree.line("class/dmi/id/product_uuid") or "").lower()
         if not _UUID.match(uuid):
             gaps.add("smbios_uuid", "the firmware states none")
@@ -55,6 +57,7 @@ def inspect(
         secure_boot=_secure_boot(host),
         uefi_variables=None if listed is None else listed[:UEFI_VARIABLES_MAX],
         neighbours=neighbours,
+        firmware=firmware,
         gaps=gaps.all(),
     )
     return _fit(report)

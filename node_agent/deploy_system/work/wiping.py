@@ -6,10 +6,12 @@ from node_agent.deploy_system.work import uefi_variables
 from node_agent.deploy_system.work.contract import Host, Progress, WorkFailed
 from node_agent.deploy_system.work.disks import found_disks, require_drivers, require_same_disks
 from node_agent.deploy_system.work.erasing import erase
+from node_agent.deploy_system.work.firmware import read_firmware
 from node_agent.deploy_system.work.steps import step
 from node_agent.deploy_system.work.trusted_module import clear_tpm
 from node_agent.discovery.reading import Gaps
 from node_agent.wire.deploy_tasks import (
+    REPORT_BYTES_MAX,
     UEFI_VARIABLES_MAX,
     MetalDiskWipe,
     MetalWipeParameters,
@@ -60,12 +62,25 @@ def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> Met
     ):
         if len(names) > UEFI_VARIABLES_MAX:
             gaps.add("uefi_variables", f"{len(names)} were {what}, the first {UEFI_VARIABLES_MAX} are listed")
-    return MetalWipeReport(
+    with step(host, progress, "hardware"):
+        firmware = read_firmware(host, gaps)
+    report = MetalWipeReport(
         disks=wiped,
         variables_removed=compared.removed[:UEFI_VARIABLES_MAX],
         variables_remaining=compared.remaining[:UEFI_VARIABLES_MAX],
         variables_changed=compared.changed[:UEFI_VARIABLES_MAX],
         tpm=tpm,
+        firmware=firmware,
         gaps=gaps.all(),
         seconds=round(host.monotonic() - began, 3),
     )
+    return _fit(report)
+
+
+def _fit(report: MetalWipeReport) -> MetalWipeReport:
+    """The report within its bound: the proof of the wipe comes before the versions of firmware."""
+    if len(report.canonical()) <= REPORT_BYTES_MAX:
+        return report
+    gaps = Gaps(report.gaps)
+    gaps.add("firmware", "the report would be too large with it")
+    return report.model_copy(update={"firmware": None, "gaps": gaps.all()})

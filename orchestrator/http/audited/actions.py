@@ -72,6 +72,8 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/gpu-reset": "node.gpu_reset",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/return": "node.slot_return",
+    "PUT /api/v1/admin/firmware-lists": "firmware_list.put",
+    "DELETE /api/v1/admin/firmware-lists/{list_id}": "firmware_list.delete",
     "POST /api/v1/admin/sites": "site.create",
     "DELETE /api/v1/admin/sites/{site_id}": "site.remove",
     "POST /api/v1/admin/sites/{site_id}/agents": "site.invite_agent",

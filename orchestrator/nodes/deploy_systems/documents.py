@@ -35,7 +35,7 @@ def standing_document(found: Permission, machine: Machine | None) -> dict[str, A
     if machine is not None:
         inspected = {
             "smbios_uuid": str(machine.smbios_uuid), "macs": machine.macs, "report": machine.report,
-            "inspected_at": rfc3339(machine.inspected_at),
+            "inspected_at": rfc3339(machine.inspected_at), "firmware": machine.firmware, "bmc_firmware": machine.bmc_firmware,
         }  # fmt: skip
     return {**permission_document(found), "machine": inspected}
 

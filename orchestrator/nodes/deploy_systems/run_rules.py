@@ -111,11 +111,27 @@ class FindingCode(StrEnum):
 
     BMC_ROTATION_FAILED = "bmc_rotation_failed"
     """The password that the BMC had during the tenancy may still be valid."""
+    FIRMWARE_CHANGED = "firmware_changed"
+    """A version is another one than at the inspection before the tenancy, or is not stated any more."""
+    FIRMWARE_NOT_LISTED = "firmware_not_listed"
+    """A version is not on the list of the model."""
+    FIRMWARE_NOT_READ = "firmware_not_read"
+    """The list of the model names BIOS or BMC, and its version was not read."""
 
 
 NEXT_STEPS: Final = {
     FindingCode.BMC_ROTATION_FAILED: (
         "berth node bmc rotate NODE (or berth node bmc set with a password that was set at the BMC); then berth node return"
+    ),
+    FindingCode.FIRMWARE_CHANGED: (
+        "flash the vendor's firmware with the machine off, berth node cordon, berth node inspect NODE; then berth node return"
+    ),
+    FindingCode.FIRMWARE_NOT_LISTED: (
+        "flash a listed version, or berth firmware put the list with this one; then berth node inspect NODE and berth node return"
+    ),
+    FindingCode.FIRMWARE_NOT_READ: (
+        "berth node inspect NODE with a medium and an agent of this version; read what the inspection and the BMC report; then"
+        " berth node return"
     ),
 }
 

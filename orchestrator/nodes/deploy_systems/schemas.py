@@ -10,7 +10,7 @@ from pydantic import BaseModel, FailFast, Field
 
 from node_agent.wire.deploy_enrolment import SMBIOS_UUID, DeployChallengeRequest, DeployEnrolRequest
 from node_agent.wire.deploy_medium import MAC
-from node_agent.wire.deploy_tasks import MetalInspectReport
+from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import WHOLE, Request, SigningRequest
 from orchestrator.http.types.numbers import BigCount
@@ -89,6 +89,10 @@ class InspectedMachine(BaseModel):
     macs: list[str]
     report: MetalInspectReport
     inspected_at: datetime
+    firmware: list[FirmwareVersion] | None = Field(description="as its deploy system read it; null: it reported none")
+    bmc_firmware: list[FirmwareVersion] | None = Field(
+        description="as the BMC named it at the end; null: it named none"
+    )
 
 
 class NodeDeploySystem(DeploySystem):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 
 from node_agent.wire.deploy_enrolment import DeployHello
-from node_agent.wire.deploy_tasks import MetalInspectReport
+from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.attestation.evidence import Evidence
@@ -101,13 +103,16 @@ _HELLO = """
 update deploy_systems set hello = cast(:hello as jsonb), hello_at = coalesce(hello_at, clock_timestamp())
 where id = :id and ended_at is null and hello is distinct from cast(:hello as jsonb) returning hello_at
 """
-_MACHINE = "select smbios_uuid, macs, report, inspected_at from node_machines where node_id = :node_id"
-_RECORD_MACHINE = """
-insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at)
-values (:node_id, :smbios_uuid, :macs, cast(:report as jsonb), clock_timestamp())
-on conflict (node_id) do update set smbios_uuid = excluded.smbios_uuid, macs = excluded.macs, report = excluded.report,
-    inspected_at = excluded.inspected_at
+_MACHINE = """
+select smbios_uuid, macs, report, inspected_at, firmware, bmc_firmware from node_machines where node_id = :node_id
 """
+_RECORD_MACHINE = """
+insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at, firmware)
+values (:node_id, :smbios_uuid, :macs, cast(:report as jsonb), clock_timestamp(), cast(:firmware as jsonb))
+on conflict (node_id) do update set smbios_uuid = excluded.smbios_uuid, macs = excluded.macs, report = excluded.report,
+    inspected_at = excluded.inspected_at, firmware = excluded.firmware, bmc_firmware = null
+"""
+_NOTE_BMC_FIRMWARE = "update node_machines set bmc_firmware = cast(:firmware as jsonb) where node_id = :node_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +176,14 @@ class DeployStanding:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the last inspection found."""
+    """What the last inspection found. `firmware`, `bmc_firmware`: what its deploy system and the BMC reported, if they did."""
 
     smbios_uuid: UUID
     macs: list[str]
     report: dict[str, Any]
     inspected_at: datetime
+    firmware: list[dict[str, Any]] | None = None
+    bmc_firmware: list[dict[str, Any]] | None = None
 
 
 async def read_use(tx: Transaction, node_id: UUID, claim_id: int | None) -> NodeUse:
@@ -306,6 +313,14 @@ async def record_machine(tx: Transaction, node_id: UUID, report: MetalInspectRep
         "node_id": node_id,
         "smbios_uuid": report.smbios_uuid,
         "macs": macs,
-        "report": report.canonical().decode(),
+        # Apart from the rest: processes of the version before read the report and refuse what they do not know.
+        "report": report.model_copy(update={"firmware": None}).canonical().decode(),
+        "firmware": None if report.firmware is None else json.dumps([one.model_dump() for one in report.firmware]),
     }
     await tx.execute(_RECORD_MACHINE, values)
+
+
+async def note_bmc_firmware(tx: Transaction, node_id: UUID, firmware: Sequence[FirmwareVersion]) -> None:
+    """The BMC of the inspected machine of a locked node reports these versions."""
+    values = {"node_id": node_id, "firmware": json.dumps([one.model_dump() for one in firmware])}
+    await tx.execute(_NOTE_BMC_FIRMWARE, values)

@@ -172,6 +172,41 @@ node_machines = Table(
     Column("macs", ARRAY(Text), nullable=False),
     Column("report", JSONB, nullable=False),
     Column("inspected_at", TIMESTAMPTZ, nullable=False),
+    Column(
+        "firmware", JSONB, CheckConstraint("octet_length(firmware::text) <= 65536", name="machine_firmware_is_bounded")
+    ),
+    Column(
+        "bmc_firmware",
+        JSONB,
+        CheckConstraint("octet_length(bmc_firmware::text) <= 131072", name="machine_bmc_firmware_is_bounded"),
+    ),
+)
+
+firmware_lists = Table(
+    "firmware_lists",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column(
+        "vendor",
+        Text,
+        CheckConstraint("char_length(vendor) between 1 and 64", name="firmware_vendor_is_bounded"),
+        nullable=False,
+    ),
+    Column(
+        "product",
+        Text,
+        CheckConstraint("char_length(product) between 1 and 64", name="firmware_product_is_bounded"),
+        nullable=False,
+    ),
+    Column(
+        "components",
+        JSONB,
+        CheckConstraint("octet_length(components::text) <= 262144", name="firmware_list_is_bounded"),
+        nullable=False,
+    ),
+    Column("changed_at", TIMESTAMPTZ, nullable=False, server_default=text("clock_timestamp()")),
+    Column("changed_by", Text, nullable=False),
+    UniqueConstraint("vendor", "product", name="one_firmware_list_of_model"),
 )
 
 deploy_runs = Table(

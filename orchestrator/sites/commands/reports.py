@@ -17,7 +17,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
-from orchestrator.sites.rules import POWERED, actor_of, is_sealed_enough, next_generation
+from orchestrator.sites.rules import DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
@@ -141,7 +141,7 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
         raise _invalid("generation", "is one that is stored")
     if report.generation is not None and report.generation == bmc.pending_generation:
         await bmcs.promote(tx, bmc.node_id, report.generation)
-    if completed and kind is BmcTaskKind.LOOK and report.inventory is not None and report.power_state is not None:
+    if completed and kind in DESCRIBING and report.inventory is not None and report.power_state is not None:
         await bmcs.note_look(tx, bmc.node_id, report.power_state, report.inventory.model_dump(mode="json"))
     elif report.power_state is not None:
         await bmcs.note_power(tx, bmc.node_id, report.power_state)

@@ -22,6 +22,7 @@ from orchestrator.nodes.deploy_systems.run_rules import (
     Move,
     Next,
     RunKind,
+    RunOutcome,
     RunStep,
     next_move,
     outcome_of,
@@ -34,6 +35,7 @@ from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Invalid, InvalidState, NotFound
+from orchestrator.sites import firmware
 from orchestrator.sites.documents import run_document
 from orchestrator.sites.findings import finding_of, quarantine_node
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
@@ -246,6 +248,10 @@ async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTask
 async def _close(tx: Transaction, run: DeployRun, failure: str | None, is_stopped: bool, finding: str | None) -> Move:
     outcome = outcome_of(failure, is_stopped)
     findings = [] if finding is None else [finding_of(finding)]
+    if outcome is RunOutcome.COMPLETED and run.kind is RunKind.INSPECT:
+        await firmware.note_inspected(tx, run)
+    if outcome is RunOutcome.COMPLETED and run.kind is RunKind.WIPE and run.task_id is not None:
+        findings += await firmware.objected(tx, run)
     if findings:
         await quarantine_node(tx, run, findings, _WORKER)
     await conclude(tx, run, outcome, failure)

@@ -13,6 +13,9 @@ _ROTATIONS = "tests/sites/renting/test_rotations.py"
 _ENDS = f"{_RULE_TESTS}::test_a_rotation_ends_whatever_happens_and_fails_no_release"
 _ROTATED = f"{_ROTATIONS}::test_a_release_rotates_the_password_once_the_machine_is_off"
 _QUARANTINED = f"{_ROTATIONS}::test_a_rotation_that_fails_ends_the_release_in_quarantine"
+_FIRMWARE = "orchestrator/nodes/firmware/rules.py"
+_FIRMWARE_RULES = "tests/nodes/test_firmware_rules.py"
+_RELEASED = "tests/sites/renting/test_firmware.py"
 _REFUSED = f"{_ROTATIONS}::test_what_another_attempt_cannot_help_is_not_repeated"
 
 
@@ -97,5 +100,89 @@ MUTANTS: list[Mutant] = [
         "return Next(Move.CLOSE if run.failure is not None or run.is_stopped else _after_good_end(run))",
         "return Next(_after_good_end(run))",
         f"{_RULE_TESTS}::test_a_proven_wipe_of_a_release_alone_is_followed_by_a_rotation",
+    ),
+    _release(
+        "firmware is not compared",
+        _RUNS,
+        "        findings += await firmware.objected(tx, run)",
+        "        pass",
+        f"{_RELEASED}::test_a_bios_that_changed_during_the_tenancy_keeps_the_node",
+    ),
+    _release(
+        "the firmware that the BMC named at the inspection is forgotten",
+        _RUNS,
+        "        await firmware.note_inspected(tx, run)",
+        "        pass",
+        f"{_RELEASED}::test_a_bmc_whose_firmware_changed_during_the_tenancy_keeps_the_node",
+    ),
+    _release(
+        "firmware is part of the report that earlier versions read",
+        "orchestrator/nodes/deploy_systems/store.py",
+        'report.model_copy(update={"firmware": None}).canonical()',
+        "report.canonical()",
+        f"{_RELEASED}::test_an_inspection_records_what_deploy_system_and_bmc_read",
+    ),
+    _release(
+        "a description from before the run counts as read after the tenancy",
+        "orchestrator/sites/firmware.py",
+        " or found.looked_at < since",
+        "",
+        f"{_RELEASED}::test_an_agent_and_a_medium_of_the_version_before_change_nothing",
+    ),
+    _release(
+        "a source that reported nothing has changed everything",
+        _FIRMWARE,
+        "    if before is None or after is None:",
+        "    if before is None:\n        return []\n    after = after or ()\n    if False:",
+        f"{_FIRMWARE_RULES}::test_what_no_source_reported_is_no_change",
+    ),
+    _release(
+        "a version that is not stated any more is no change",
+        _FIRMWARE,
+        "        if now.get((component, unit)) != versions",
+        "        if now.get((component, unit), versions) != versions",
+        f"{_FIRMWARE_RULES}::test_another_version_and_a_version_that_is_not_stated_any_more_are_changes",
+    ),
+    _release(
+        "a part that the list does not name is objected to",
+        _FIRMWARE,
+        "        if naming and not any(",
+        "        if not any(",
+        f"{_FIRMWARE_RULES}::test_a_part_that_the_list_does_not_name_is_compared_with_the_inspection_alone",
+    ),
+    _release(
+        "a listed BMC may stay silent",
+        _FIRMWARE,
+        "    missing = {entry.component",
+        "    missing = set[str]() and {entry.component",
+        f"{_FIRMWARE_RULES}::test_a_listed_bios_or_bmc_that_was_not_read_is_objected_to",
+    ),
+    _release(
+        "an inventory that a BMC did not give has changed",
+        _FIRMWARE,
+        "if one.component in given]",
+        "]",
+        f"{_FIRMWARE_RULES}::test_a_part_of_its_description_that_a_bmc_did_not_give_is_no_change",
+    ),
+    _release(
+        "objections are not bounded",
+        _FIRMWARE,
+        "    if len(found) <= OBJECTIONS_MAX:",
+        "    if True:",
+        f"{_FIRMWARE_RULES}::test_objections_are_bounded",
+    ),
+    _release(
+        "the versions make the report of a wipe too large",
+        "node_agent/deploy_system/work/wiping.py",
+        "    if len(report.canonical()) <= REPORT_BYTES_MAX:",
+        "    if True:",
+        "tests/deploy_system/work/test_firmware.py::test_the_proof_of_a_wipe_comes_before_the_versions",
+    ),
+    _release(
+        "a BMC that does not describe its machine fails the end",
+        "node_agent/site/boots.py",
+        "    except (BmcProblem, TimeoutError):",
+        "    except TimeoutError:",
+        f"{_RELEASED}::test_a_description_that_fails_does_not_fail_the_end",
     ),
 ]

@@ -84,6 +84,23 @@ CHECKS = {
         ({**_COMPLETED, "result": None}, {**_COMPLETED, "task_id": None, "issued_at": None}),
         (_COMPLETED,),
     ),
+    "machine_firmware_is_bounded": Check(
+        "node_machines", ({"firmware": '"' + "x" * 65_535 + '"'},), ({}, {"firmware": '"' + "x" * 65_534 + '"'})
+    ),
+    "machine_bmc_firmware_is_bounded": Check(
+        "node_machines",
+        ({"bmc_firmware": '"' + "x" * 131_071 + '"'},),
+        ({}, {"bmc_firmware": '"' + "x" * 131_070 + '"'}),
+    ),
+    "firmware_vendor_is_bounded": Check(
+        "firmware_lists", ({"vendor": ""}, {"vendor": "x" * 65}), ({"vendor": "x"}, {"vendor": "x" * 64})
+    ),
+    "firmware_product_is_bounded": Check(
+        "firmware_lists", ({"product": ""}, {"product": "x" * 65}), ({"product": "x"}, {"product": "x" * 64})
+    ),
+    "firmware_list_is_bounded": Check(
+        "firmware_lists", ({"components": '"' + "x" * 262_143 + '"'},), ({"components": '"' + "x" * 262_142 + '"'},)
+    ),
     "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot"),
     "deploy_run_step": one_of(
         "deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach", "rotate"

@@ -146,8 +146,8 @@ class Renting:
             " where node_id = %s and ended_at is null", (self.run.node,)
         )  # fmt: skip
 
-    async def wipe(self, count: int = 2, **changes: Any) -> None:
-        """The deploy system of the run wipes the machine's disks; `changes` of the first disk's report."""
+    async def wipe(self, count: int = 2, firmware: list[dict[str, str]] | None = None, **changes: Any) -> None:
+        """The deploy system of the run wipes the disks, and reads this firmware; `changes` of the first disk's report."""
         disks = [
             {
                 "serial": disk["serial"], "size_bytes": disk["size_bytes"], "name": disk["name"], "method": "overwrite",
@@ -156,7 +156,10 @@ class Renting:
             }
             for disk in (SMALL, LARGE)
         ]  # fmt: skip
-        await self.run.report(self.run.boot(), result={"disks": [{**disks[0], **changes}, *disks[1:count]]})
+        found: dict[str, Any] = {"disks": [{**disks[0], **changes}, *disks[1:count]]}
+        if firmware is not None:
+            found["firmware"] = firmware
+        await self.run.report(self.run.boot(), result=found)
 
     async def activate(self) -> None:
         """From `requested` to `active`."""
