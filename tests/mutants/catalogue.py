@@ -51,7 +51,7 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, liveness, redfish, runs, sites
+from tests.mutants.metal import deploy_systems, deploy_work, liveness, redfish, releases, runs, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -88,6 +88,7 @@ MODULES = (
     quarantines,
     liveness,
     redfish,
+    releases,
     runs,
     sites,
     spanning,

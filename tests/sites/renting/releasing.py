@@ -8,7 +8,7 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from tests.sites.renting.tenancy import Renting
 
-PASSWORD = "PATCH .*/Accounts/1$"
+CHANGE = "PATCH .*/Accounts/1$"
 
 
 async def to_rotation(rent: Renting) -> None:

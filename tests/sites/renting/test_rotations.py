@@ -26,7 +26,7 @@ from tests.at_length import at_length
 from tests.databases import as_role
 from tests.sites.renting.killed_workers import QUICK, Workers
 from tests.sites.renting.releasing import (
-    PASSWORD,
+    CHANGE,
     quarantines,
     require_released,
     slots_of,
@@ -56,7 +56,7 @@ def test_a_release_rotates_the_password_once_the_machine_is_off(play: Callable[[
 
 async def fail_each(rent: Renting) -> None:
     """The BMC answers to each change, and keeps its password."""
-    rent.run.machine.service.script.add(PASSWORD, Fault.LIE, times=100)
+    rent.run.machine.service.script.add(CHANGE, Fault.LIE, times=100)
 
 
 async def silent_site(rent: Renting) -> None:
