@@ -120,11 +120,15 @@ async def compare(context: Context, url: str, seeded: Seeded, steps: list[Any]) 
 def test_whatever_changes_a_heartbeat_does_the_same_together_and_alone(database_url: str, seeded: Seeded) -> None:
     async def play(context: Context) -> list[int]:
         after_changes: list[list[Any]] = [[change, STEADY] for change in CHANGES]
-        after_a_driver: list[list[Any]] = [["update pools set driver = null", STEADY | {"driver": "noop"}]]
-        said: list[list[Any]] = [[STEADY | said] for said in SAID]
-        return [
-            await compare(context, database_url, seeded, steps) for steps in [*after_changes, *after_a_driver, *said]
+        of_another: list[list[Any]] = [
+            ["update pools set driver = null", STEADY | {"driver": "noop"}],
+            [
+                "update nodes set inventory = null, inventory_after = null where id = {node}",
+                STEADY | {"inventory": "before"},
+            ],
         ]
+        said: list[list[Any]] = [[STEADY | said] for said in SAID]
+        return [await compare(context, database_url, seeded, steps) for steps in [*after_changes, *of_another, *said]]
 
     assert min(run_with(database_url, play)) >= 1, "the second of two that say the same"
 
