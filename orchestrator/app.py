@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
+from berth.process.combined_calls import CombinedCalls
+from node_agent.protocol import HeartbeatAnswer
 from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.consoles.hub import ConsoleHub
@@ -19,7 +21,8 @@ from orchestrator.edge.audited_requests import AuditedRequests
 from orchestrator.edge.batching import Batcher
 from orchestrator.edge.body_values import values_max_of
 from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
-from orchestrator.edge.fast_path import FastPath
+from orchestrator.edge.fast_paths.node import NodeFastPath
+from orchestrator.edge.fast_paths.public import FastPath
 from orchestrator.edge.gate import Gate
 from orchestrator.edge.node_limits import NodeLimits
 from orchestrator.edge.routes import METRICS_ROUTES, NODE_ROUTES, PUBLIC_ROUTES, PUBLIC_WRITES
@@ -47,6 +50,7 @@ from orchestrator.log.feed.feed import Feed
 from orchestrator.log.head import LogHead
 from orchestrator.log.version_parameters import MIN_VERSION_HEADER
 from orchestrator.nodes.certificates import load_authority, load_deploy_authority, load_pin, load_public_ca
+from orchestrator.nodes.commands.heartbeat import record_unchanged
 from orchestrator.nodes.issuer import Issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
 from orchestrator.notifications.acknowledgements import AcknowledgementWriter
@@ -58,9 +62,14 @@ from orchestrator.settings import Settings
 from orchestrator.sites.commands.issuance import issue_pending_of_agents
 from orchestrator.tasks.dispatcher import Dispatcher
 from orchestrator.tasks.key_set_file import KeySetFile
+from orchestrator.tasks.queries import find_polling
+from orchestrator.tasks.store.heartbeats import NodeReport
 from orchestrator.tenants.commands.break_glass import note_break_glass_use
 from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.keys import load_webhook_keys
+
+NODES_COMBINED_MAX = 500
+"""Most polls, and most heartbeats, of one call."""
 
 
 def build_services(settings: Settings) -> Services:
@@ -71,6 +80,7 @@ def build_services(settings: Settings) -> Services:
     database.when_lost(gate.forget)
     database.when_lost(log_head.forget)
     context = Context(database, settings.limits(), None, settings.fault_labels_allowed, gate)
+    platform = context.for_platform()
     confirming = replace(context, database=database.for_request(ending_verb="confirm"))
     catalogue = CatalogueCache(database, settings.catalogue_cache_seconds)
     background = _background_database(settings, "berth-orchestrator-audit").for_platform()
@@ -105,11 +115,9 @@ def build_services(settings: Settings) -> Services:
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        dispatcher=Dispatcher(
-            context.for_platform(),
-            tick_seconds=settings.task_dispatch_tick_seconds,
-            batch_max=settings.task_dispatch_batch_max,
-        ),
+        polls=CombinedCalls(lambda nodes: find_polling(platform, nodes), items_max=NODES_COMBINED_MAX),
+        heartbeats=_heartbeats(platform, settings),
+        dispatcher=_dispatcher(platform, settings),
         consoles=ConsoleHub(context, settings.console_limits(), _console_address(settings)),
         log_head=log_head,
         feed=_feed(settings),
@@ -123,6 +131,19 @@ def build_services(settings: Settings) -> Services:
         enrolment_ca=load_public_ca(settings.public_ca_file) if settings.public_ca_file else None,
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
+    )
+
+
+def _heartbeats(platform: Context, settings: Settings) -> CombinedCalls[NodeReport, HeartbeatAnswer | None]:
+    allowed = settings.sandbox_allowed
+    return CombinedCalls(
+        lambda reports: record_unchanged(platform, reports, sandbox_allowed=allowed), items_max=NODES_COMBINED_MAX
+    )
+
+
+def _dispatcher(platform: Context, settings: Settings) -> Dispatcher:
+    return Dispatcher(
+        platform, tick_seconds=settings.task_dispatch_tick_seconds, batch_max=settings.task_dispatch_batch_max
     )
 
 
@@ -314,9 +335,11 @@ def node_application(services: Services) -> FastAPI:
 def node_listener(services: Services) -> App:
     """What the node listener serves: mTLS only, identity from the certificate (DESIGN §8)."""
     settings = services.settings
+    services = replace(services, context=services.context.for_platform())
+    fast = NodeFastPath(node_application(services), services)
     rates = RateLimits(dict.fromkeys(RequestClass, settings.node_requests_per_second_max))
     limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max, rates)
-    app = NodeLimits(node_application(services), limits, settings.trust_domain, ALWAYS_SERVED)
+    app = NodeLimits(fast, limits, settings.trust_domain, ALWAYS_SERVED)
     return _edge(app, "node", settings)
 
 

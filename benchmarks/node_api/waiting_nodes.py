@@ -46,6 +46,7 @@ class _Fleet:
         self.arrived: dict[str, float] = {}
         self.done = asyncio.Event()
         self.connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+        self.contexts: dict[str, ssl.SSLContext] = {}  # an agent reads its files once, too
         self.heartbeats: bool = "heartbeat_seconds" in plan
         self.inventories: bool = plan.get("inventories", False)
         self.reconnects: bool = plan.get("reconnects", False)
@@ -80,8 +81,10 @@ async def _node(fleet: _Fleet, identity: dict[str, Any]) -> None:
 async def _connect(fleet: _Fleet, identity: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     async with fleet.connecting:
         # Within the bound: files that are read meanwhile would delay handshakes of others beyond their deadline.
-        context = ssl.create_default_context(cafile=fleet.ca)
-        context.load_cert_chain(identity["certificate"], identity["key"])
+        context = fleet.contexts.get(identity["certificate"])
+        if context is None:
+            context = fleet.contexts[identity["certificate"]] = ssl.create_default_context(cafile=fleet.ca)
+            context.load_cert_chain(identity["certificate"], identity["key"])
         port, source = identity.get("port", fleet.port), (identity["source"], 0)
         return await asyncio.open_connection("127.0.0.1", port, ssl=context, local_addr=source)
 

@@ -48,10 +48,12 @@ class CallGroup(StrEnum):
     """What a call is for. Each group has its own connections, so calls that wait for locks take none of another group's.
 
     `ANYONE`: reads for callers whose credential is not known yet. They take no connection of the reserve.
+    `NODES`: polls and heartbeats, each of many nodes.
     """
 
     CREATES = "creates"
     RESERVATIONS = "reservations"
+    NODES = "nodes"
     ANYONE = "anyone"
 
 

@@ -56,6 +56,8 @@ from orchestrator.problems import (
 
 CONNECTIONS_FOR_ANYONE = 3
 """For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
+CONNECTIONS_FOR_NODES = 3
+"""One call at a time for polls, one for heartbeats (orchestrator/app.py), and one of the dispatcher."""
 
 
 class TransactionConflict(Exception):
@@ -348,6 +350,7 @@ def connect_database(
         for group, size in (
             (CallGroup.CREATES, max(1, pool_size // 2)),
             (CallGroup.RESERVATIONS, pool_size),
+            (CallGroup.NODES, CONNECTIONS_FOR_NODES),
             (CallGroup.ANYONE, CONNECTIONS_FOR_ANYONE),
         )
     }

@@ -14,6 +14,10 @@ from orchestrator.problems import NotFound
 from orchestrator.settings import Settings
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from berth.process.combined_calls import CombinedCalls
+    from node_agent.protocol import HeartbeatAnswer
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.consoles.hub import ConsoleHub
     from orchestrator.database.transactions import Database
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from orchestrator.reservations.store.confirming import Confirm
     from orchestrator.tasks.dispatcher import Dispatcher
     from orchestrator.tasks.key_set_file import CarriedKeySet, KeySetFile
+    from orchestrator.tasks.store.heartbeats import NodeReport
+    from orchestrator.tasks.store.polls import Polling
     from orchestrator.tenants.principals import Principal
     from orchestrator.webhooks.keys import WebhookKeys
 
@@ -51,6 +57,8 @@ class Services:
     holds: Batcher[HoldRequest]
     confirms: Batcher[Confirm]
     commits: Batcher[Commit]
+    polls: CombinedCalls[tuple[UUID, str], Polling | None]
+    heartbeats: CombinedCalls[NodeReport, HeartbeatAnswer | None]
     dispatcher: Dispatcher
     consoles: ConsoleHub
     log_head: LogHead

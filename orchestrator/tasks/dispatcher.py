@@ -7,7 +7,7 @@ lost: it stays dispatched, and the agent's next wait gets it again because it do
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -32,7 +32,8 @@ class Dispatcher:
         self._context = context
         self._tick_seconds = tick_seconds
         self._batch_max = batch_max
-        self._waiters: dict[UUID, tuple[str, asyncio.Future[list[Dispatched]]]] = {}
+        self._waiters: dict[UUID, asyncio.Future[list[Dispatched]]] = {}
+        self._serials: dict[UUID, str] = {}  # of the same nodes
         self._someone_waits = asyncio.Event()
         self._closed = False
 
@@ -44,7 +45,8 @@ class Dispatcher:
             raise Overloaded("too many nodes wait at this process; try again")
         self._end(node_id)
         answered: asyncio.Future[list[Dispatched]] = asyncio.get_running_loop().create_future()
-        self._waiters[node_id] = (serial, answered)
+        self._waiters[node_id] = answered
+        self._serials[node_id] = serial
         NODES_WAITING.set(len(self._waiters))
         self._someone_waits.set()
         try:
@@ -53,9 +55,8 @@ class Dispatcher:
         except TimeoutError:
             return []
         finally:
-            current = self._waiters.get(node_id)
-            if current is not None and current[1] is answered:
-                del self._waiters[node_id]
+            if self._waiters.get(node_id) is answered:
+                self._end(node_id)
                 NODES_WAITING.set(len(self._waiters))
 
     @property
@@ -69,10 +70,11 @@ class Dispatcher:
         for node_id in list(self._waiters):
             self._end(node_id)
 
-    def _end(self, node_id: UUID) -> None:
+    def _end(self, node_id: UUID, tasks: Sequence[Dispatched] = ()) -> None:
         waiter = self._waiters.pop(node_id, None)
-        if waiter is not None and not waiter[1].done():
-            waiter[1].set_result([])
+        self._serials.pop(node_id, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(list(tasks))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,16 +108,13 @@ class Dispatcher:
                 await asyncio.sleep(self._tick_seconds)
 
     async def _tick(self) -> bool:
-        waiting = [(node_id, serial) for node_id, (serial, _) in self._waiters.items()]
-        leased = await lease_tasks(self._context, waiting, batch_max=self._batch_max)
+        leased = await lease_tasks(self._context, self._serials, batch_max=self._batch_max)
         by_node: dict[UUID, list[Dispatched]] = {}
         for task in leased:
             by_node.setdefault(task.node_id, []).append(task)
             TASK_WAIT_SECONDS.observe(task.waited_seconds)
         for node_id, tasks in by_node.items():
             TASKS_DISPATCHED.labels("first").inc(len(tasks))
-            waiter = self._waiters.pop(node_id, None)
-            if waiter is not None and not waiter[1].done():
-                waiter[1].set_result(tasks)
+            self._end(node_id, tasks)
         NODES_WAITING.set(len(self._waiters))
         return len(leased) >= self._batch_max

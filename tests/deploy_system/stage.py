@@ -257,7 +257,7 @@ class Stage:
         async def leased(context: Context) -> list[Dispatched]:
             # Not by the command, which names only nodes that something is queued for.
             async with context.database.autocommit() as tx:
-                return await lease_queued_tasks(tx, [(node, serial)], batch_max=10)
+                return await lease_queued_tasks(tx, {node: serial}, batch_max=10)
 
         return self._as_worker(leased)
 

@@ -138,8 +138,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a tenant's half-sent bodies do not count",
         "edge",
-        "orchestrator/edge/fast_path.py",
-        "            await services.limits.admit(scope, caller.scope)\n",
+        "orchestrator/edge/fast_paths/public.py",
+        "        await services.limits.admit(scope, caller.scope)\n",
         "",
         ("tests/security/test_principal_limits.py::test_a_tenant_at_its_bound_in_a_real_process",),
     ),

@@ -125,7 +125,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a heartbeat puts a suspended node online",
         "tasks",
-        "orchestrator/tasks/store/dispatch.py",
+        "orchestrator/tasks/store/heartbeats.py",
         "n.identity_conflict_at is null as identified",
         "true as identified",
         (f"{_CHAINS}::test_a_heartbeat_admitted_before_the_conflict_does_not_put_the_node_online",),

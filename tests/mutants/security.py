@@ -38,9 +38,9 @@ MUTANTS = [
     Mutant(
         "roles of writes are checked after the body",
         "security",
-        "orchestrator/edge/fast_path.py",
-        "            if endpoint is not None:\n",
-        "            if False:\n",
+        "orchestrator/edge/fast_paths/public.py",
+        "        if endpoint is not None:\n",
+        "        if False:\n",
         (f"{ROLES}::test_a_role_is_checked_before_the_body_arrives",),
     ),
     Mutant(
@@ -257,15 +257,15 @@ MUTANTS = [
     Mutant(
         "a sandbox node comes online unasked",
         "security",
-        "orchestrator/tasks/store/dispatch.py",
-        "(is_real or sandbox_allowed),",
-        "True,",
+        "orchestrator/tasks/store/heartbeats.py",
+        "(driver not in SANDBOX_DRIVERS or sandbox_allowed)",
+        "True",
         (f"{DRIVERS}::test_a_node_without_real_gpus_does_not_come_online",),
     ),
     Mutant(
         "a pool of real nodes takes any driver",
         "security",
-        "orchestrator/tasks/store/dispatch.py",
+        "orchestrator/tasks/store/heartbeats.py",
         ":allowed and coalesce(p.driver = :driver, true) as accepted",
         "cast(:allowed as boolean) as accepted",
         (f"{DRIVERS}::test_a_pool_of_real_nodes_refuses_every_other_driver",),

@@ -25,9 +25,10 @@ from node_agent.wire.networks import (
 from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.networks.rules import mac_of
 from orchestrator.networks.store.span import find_guests_elsewhere
-from orchestrator.nodes.commands.heartbeat import record_heartbeat
+from orchestrator.nodes.commands.heartbeat import record_heartbeat, record_unchanged
 from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.operations.execution import Context
+from orchestrator.tasks.store.heartbeats import NodeReport
 from tests.allocations.driving import clean_up, release, row_of, run_with
 from tests.allocations.seeding import Seeded, add_tenant, connect, create_allocation, seed
 
@@ -287,3 +288,32 @@ def test_an_answer_with_parts_of_a_later_version_is_understood() -> None:
     guest = {"address": "10.64.0.2", "mac": "52:54:0a:40:00:02", "underlay": "192.0.2.1", "name": "later"}
     network = SpannedNetwork.model_validate({"network_id": str(uuid.uuid4()), "vni": 1, "guests": [guest], "names": []})
     assert network.guests[0].address == IPv4Address("10.64.0.2")
+
+
+def test_together_a_node_learns_of_what_changed_alone(database_url: str) -> None:
+    seeded = fleet(database_url)
+    first, second = (node.id for node in seeded.nodes[:2])
+    placed(database_url, seeded, 0)
+    with connect(database_url) as connection:
+        connection.execute(
+            "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
+            " select 'aa', id, epoch, sha256('k'), clock_timestamp(), clock_timestamp() + interval '1 day'"
+            " from nodes where id = %s",
+            (first,),
+        )
+
+    def together(etag: str | None) -> HeartbeatAnswer | None:
+        span = SpanReport(underlay=IPv4Address("192.0.2.9"), etag=etag)
+        beat = Heartbeat(agent_version="1", driver="libvirt", allocations=[], features=FEATURES, span=span)
+        report = NodeReport(first, "aa", beat)
+        (answer,) = run_with(database_url, lambda context: record_unchanged(context, [report], sandbox_allowed=True))
+        return answer
+
+    etag = beat(database_url, first).etag
+    same = together(etag)
+    assert same is not None
+    assert same.span == SpanAnswer(etag=etag, networks=None)
+    assert together(None) is None, "an agent that knows nothing"
+    placed(database_url, seeded, 1)
+    assert together(etag) is None, "there is a guest on another node now"
+    assert learned(database_url, second, underlay="192.0.2.2") == [(1, [("10.64.0.2", "192.0.2.9")])]

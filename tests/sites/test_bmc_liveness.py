@@ -25,7 +25,7 @@ from orchestrator.sites.commands.bmcs import remove_bmc
 from orchestrator.sites.commands.leases import take_site_lease
 from orchestrator.sites.commands.liveness import note_answers, turn_node
 from orchestrator.sites.queries import find_turned_nodes, list_machines
-from orchestrator.tasks.store.dispatch import RESERVED_DRIVERS
+from orchestrator.tasks.store.heartbeats import RESERVED_DRIVERS
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.deploy_system.ordering import WIPED

@@ -30,20 +30,7 @@ from orchestrator.allocations.store.first_boots import note_first_boots
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.execution import Context
 
-# Only what may have changed: a heartbeat of a healthy node reads no row and writes none. What was gathered before the
-# allocation became active, or before its last verb ended, proves nothing about it now.
-_DIFFERENT = """
-select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence,
-       h.allocation_id is not null as is_named, h.state as reported, a.first_boot
-from allocations a
-left join jsonb_to_recordset(cast(:held as jsonb)) as h(allocation_id uuid, state text, first_boot text) on h.allocation_id = a.id
-join claims c on c.id = a.claim_id
-where a.node_id = :node_id and a.state = 'active' and a.guest_verb is null
-  and greatest(a.active_at, a.waits_since) < :after
-  and (a.health is not null or h.allocation_id is null or h.state in ('down', 'ended', 'unreachable')
-       or (coalesce(a.first_boot, 'pending') = 'pending' and h.first_boot is not null
-           and h.first_boot is distinct from a.first_boot))
-"""
+_DIFFERENT = "select * from differing_allocations(:node_id, cast(:held as jsonb), :after)"
 _HEALTHY_OF_NODE = """
 select a.id, a.health, a.health_cause, coalesce(c.inherited_fence, c.fence) as fence
 from allocations a join claims c on c.id = a.claim_id
@@ -126,14 +113,8 @@ async def note_inventory(
 
     What it says of first boots is recorded as well.
     """
-    held = [
-        {
-            "allocation_id": str(one.allocation_id), "state": one.state,
-            "first_boot": None if one.first_boot is None else one.first_boot.status,
-        }
-        for one in inventory.allocations
-    ]  # fmt: skip
-    values = {"node_id": node_id, "held": json.dumps(held), "after": inventory.gathered_after}
+    held = json.dumps(inventory.model_dump(mode="json")["allocations"])
+    values = {"node_id": node_id, "held": held, "after": inventory.gathered_after}
     rows = (await tx.execute(_DIFFERENT, values)).all()
     await note_first_boots(tx, rows, inventory)
     changes = [_Change(row, to) for row in rows if (sight := _sight_of(row)) and (to := _after(row, sight))]

@@ -16,19 +16,8 @@ from orchestrator.networks.rules import mac_of
 
 log = structlog.get_logger("orchestrator.networks")
 
-# By published ports, since each address has one and they are few on a node. Nothing for a node whose identity is in conflict, and
-# no guest on one: either machine may be the wrong one.
-_HERE = """
-select coalesce(md5(string_agg(format('%s %s %s', w.id, w.members_version, h.underlay), ',' order by w.id)), '') as etag,
-       coalesce(array_agg(w.id), '{}') as networks, min(h.underlay) as underlay
-from (
-    select distinct x.network_id, own.underlay
-    from nodes own
-    join published_ports p on p.node_id = own.id
-    join network_addresses x on x.allocation_id = p.allocation_id
-    where own.id = :node_id and own.underlay is not null and own.identity_conflict_at is null
-) h join networks w on w.id = h.network_id
-"""
+_HERE = "select * from networks_on_node(:node_id)"
+# No guest on a node whose identity is in conflict: either machine may be the wrong one.
 _ELSEWHERE = """
 select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay
 from networks w

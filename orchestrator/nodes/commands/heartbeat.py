@@ -1,12 +1,16 @@
-"""Record a node's heartbeat and the inventory that it reports."""
+"""Record nodes' heartbeats and the inventories that they report."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from node_agent.protocol import Heartbeat, HeartbeatAnswer
+from node_agent.wire.networks import SpanAnswer
 from orchestrator.allocations.store.health import deadlines_of, note_inventory, note_silence
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
@@ -15,7 +19,30 @@ from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent
 from orchestrator.operations.execution import Context, json_value, transact
-from orchestrator.tasks.store.dispatch import RESERVED_DRIVERS, note_heartbeat
+from orchestrator.tasks.store.heartbeats import RESERVED_DRIVERS, NodeReport, Noted, note_heartbeat, note_heartbeats
+
+
+async def record_unchanged(
+    context: Context, reports: Sequence[NodeReport], *, sandbox_allowed: bool
+) -> list[HeartbeatAnswer | None]:
+    """Record heartbeats that change nothing but times and what the agent says of itself, in one transaction.
+
+    None: nothing was done for this one, and `record_heartbeat` is to decide, once it is known whether the certificate counts.
+    """
+    firsts = {report.node_id: report for report in reversed(reports)}
+    async with context.database.function_call(CallGroup.NODES) as call:
+        noted = await note_heartbeats(call, list(firsts.values()), sandbox_allowed=sandbox_allowed)
+    return [
+        _unchanged(noted.get(report.node_id), report.heartbeat) if firsts[report.node_id] is report else None
+        for report in reports
+    ]
+
+
+def _unchanged(noted: Noted | None, heartbeat: Heartbeat) -> HeartbeatAnswer | None:
+    if noted is None:
+        return None
+    span = None if heartbeat.span is None else SpanAnswer(etag=noted.etag, networks=None)
+    return HeartbeatAnswer(server_time=datetime.fromisoformat(noted.at), node_state=noted.state, span=span)
 
 
 async def record_heartbeat(

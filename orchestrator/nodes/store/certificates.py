@@ -16,6 +16,7 @@ from orchestrator.problems import IdentityConflict, Unauthenticated
 
 VALID_PER_NODE_MAX = 8
 CONFLICT = "two keys were used as this node's identity; revoke its certificates and enrol it again"
+NOT_COUNTED = "this certificate is revoked, superseded or not ours; enrol again"
 KEPT_AFTER_EXPIRY = "30 days"
 
 
@@ -92,7 +93,7 @@ async def require_standing(reading: Reading, node_id: UUID, serial: str, holder:
     """
     row = (await reading.execute(holder.sql(_FIND), {"node_id": node_id, "serial": serial})).first()
     if row is None:
-        raise Unauthenticated("this certificate is revoked, superseded or not ours; enrol again")
+        raise Unauthenticated(NOT_COUNTED)
     if row.identity_conflict_at is not None:
         raise IdentityConflict(CONFLICT)
     return Standing(row.id, row.state, row.epoch)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.calls import CallGroup
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.store.dispatch import Dispatched, hand_out_again, lease_queued_tasks, nodes_with_queued_tasks
 
 NODES_LOOKED_AT_MAX = 1_000
 
 
-async def lease_tasks(context: Context, waiting: Sequence[tuple[UUID, str]], *, batch_max: int) -> list[Dispatched]:
-    """Flip queued tasks of these (node, certificate serial) pairs to dispatched and answer them, oldest first.
+async def lease_tasks(context: Context, waiting: Mapping[UUID, str], *, batch_max: int) -> list[Dispatched]:
+    """Flip queued tasks of these nodes, each with its certificate's serial, to dispatched and answer them, oldest first.
 
     Most of the time nothing is queued for most nodes, and naming hundreds of them in a statement costs milliseconds: a
     look comes first, and only those that something is queued for are named.
     """
-    async with context.database.read_one() as reading:
-        queued = await nodes_with_queued_tasks(reading, nodes_max=NODES_LOOKED_AT_MAX)
+    async with context.database.read_call(CallGroup.NODES) as call:
+        queued = await nodes_with_queued_tasks(call, nodes_max=NODES_LOOKED_AT_MAX)
     if len(queued) < NODES_LOOKED_AT_MAX:
-        waiting = [pair for pair in waiting if pair[0] in queued]
+        waiting = {node: waiting[node] for node in queued if node in waiting}
     if not waiting:
         return []
     async with context.database.autocommit() as tx:

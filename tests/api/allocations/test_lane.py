@@ -1,4 +1,4 @@
-"""The short way (orchestrator/edge/fast_path.py) answers exactly as the endpoint does."""
+"""The short way (orchestrator/edge/fast_paths/public.py) answers exactly as the endpoint does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from benchmarks.seeding import BenchTenant, seed_fleet, seed_tenants
 from orchestrator.app import build_services, public_application
 from orchestrator.edge.edge import Edge
-from orchestrator.edge.fast_path import FastPath
+from orchestrator.edge.fast_paths.public import FastPath
 from orchestrator.edge.routes import PUBLIC_WRITES
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.services import Services

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _STORE = "orchestrator/allocations/store/health.py"
+_DIFFERING = "migrations/functions/allocations/differing_allocations.sql"
 _RULES = "orchestrator/allocations/health.py"
 _COMMANDS = "orchestrator/allocations/commands/health.py"
 _CREDIT = "migrations/functions/billing/credit_outages.sql"
@@ -20,16 +21,16 @@ def _mutant(name: str, noun: str, file: str, old: str, new: str, test: str) -> M
 
 MUTANTS: list[Mutant] = [
     _mutant(
-        "an old inventory counts", "allocations", _STORE, "  and greatest(a.active_at, a.waits_since) < :after\n", "",
+        "an old inventory counts", "allocations", _DIFFERING, "  and greatest(a.active_at, a.waits_since) < p_after\n", "",
         f"{_NOTICING}::test_a_guest_that_is_gone_is_noticed_only_by_an_inventory_from_after_its_start",
     ),
     _mutant(
-        "a guest that a verb stops is down", "allocations", _STORE, " and a.guest_verb is null\n", "\n",
+        "a guest that a verb stops is down", "allocations", _DIFFERING, " and a.guest_verb is null\n", "\n",
         f"{_NOTICING}::test_during_a_verb_a_guest_may_be_down",
     ),
     _mutant(
-        "an agent reports on allocations of another node", "allocations", _STORE,
-        "where a.node_id = :node_id and a.state = 'active' and a.guest_verb", "where a.state = 'active' and a.guest_verb",
+        "an agent reports on allocations of another node", "allocations", _DIFFERING,
+        "where a.node_id = p_node and a.state = 'active' and a.guest_verb", "where a.state = 'active' and a.guest_verb",
         f"{_NOTICING}::test_a_lying_agent_changes_nothing_of_another_node",
     ),
     _mutant(

@@ -157,7 +157,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "spanning: a heartbeat that is not accepted moves its node",
         "nodes",
-        "orchestrator/tasks/store/dispatch.py",
+        "orchestrator/tasks/store/heartbeats.py",
         "case when b.accepted and b.identified then cast(:underlay as inet)",
         "case when true then cast(:underlay as inet)",
         (f"{NAMED}::test_a_heartbeat_that_is_not_accepted_moves_no_node",),

@@ -131,9 +131,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "agentless: an agent says that it has none",
         "nodes",
-        "orchestrator/tasks/store/dispatch.py",
-        "heartbeat.driver not in RESERVED_DRIVERS and (is_real or sandbox_allowed)",
-        "is_real or sandbox_allowed",
+        "orchestrator/tasks/store/heartbeats.py",
+        "driver not in RESERVED_DRIVERS and (driver not in SANDBOX_DRIVERS or sandbox_allowed)",
+        "driver not in SANDBOX_DRIVERS or sandbox_allowed",
         ("tests/security/test_sandbox_drivers.py::test_no_agent_says_that_its_node_has_none",),
     ),
     Mutant(

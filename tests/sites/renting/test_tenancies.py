@@ -274,7 +274,7 @@ def test_no_agent_of_the_node_leases_or_reports_the_tasks_of_a_site(play: Callab
             " values ('aa', %s, 1, sha256('k'), clock_timestamp(), clock_timestamp() + interval '1 day')", (rent.run.node,)
         )  # fmt: skip
         async with context.database.autocommit() as tx:
-            assert await lease_queued_tasks(tx, [(rent.run.node, "aa")], batch_max=9) == []
+            assert await lease_queued_tasks(tx, {rent.run.node: "aa"}, batch_max=9) == []
         with pytest.raises(NotFound):
             await report(context, task, completed(task, PROVISIONED))
         assert rent.task["state"] == "queued"

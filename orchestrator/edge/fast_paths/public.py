@@ -16,28 +16,26 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import structlog
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
+from starlette.responses import Response
 
 from orchestrator.allocations.endpoints import place_create
 from orchestrator.allocations.schemas import CreateAllocation
 from orchestrator.edge.edge import OPEN_PATHS
+from orchestrator.edge.fast_paths.requests import again, body_in_order, foreseen, receive_all
 from orchestrator.edge.write_endpoints import WriteEndpoints
-from orchestrator.http.asgi import App, Message, Receive, Scope, Send
+from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
-from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import CALLER, Services, services_for, source_of
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer
-from orchestrator.problems import Problem, Unforeseen
 from orchestrator.reservations.endpoints import confirm_held, hold_for
 from orchestrator.reservations.schemas import ByHolder, HoldResources
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.required_roles import check_roles
 
-log = structlog.get_logger("orchestrator.api")
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READ_HEADERS = frozenset({b"authorization", b"content-type", b"idempotency-key"})
 CONFIRM_PATH = re.compile(r"/api/v1/reservations/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/confirm")
@@ -89,40 +87,32 @@ class FastPath:
             if name in READ_HEADERS:
                 headers.setdefault(name, value.decode("latin-1"))  # the first of several counts, as everywhere
         services = services_for(self._services, scope)
-        try:
-            credential = headers.get(b"authorization", "")
-            caller = await principal_behind(
-                services.credentials, services.context.database, credential, source_of(scope)
-            )
-            scope["state"][CALLER] = caller
-            await services.limits.admit(scope, caller.scope)
-            endpoint = self._endpoints.endpoint_of(scope["method"], scope["path"])
-            if endpoint is not None:
-                check_roles(endpoint, caller)
-        except Problem:
-            raise
-        except Exception as error:
-            log.error("unforeseen", path=scope["path"], method=scope["method"], exc_info=error)
-            await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
+        caller = await foreseen(self._caller(services, scope, headers.get(b"authorization", "")), scope)
+        if isinstance(caller, Response):
+            await caller(scope, receive, send)
             return
         route = _route(scope)
         if route is None or caller.tenant_id is None:
             await self._app(scope, receive, send)
             return
-        received = await _receive_all(receive)
-        body = _body_in_order(route, headers, received)
+        received = await receive_all(receive)
+        body = body_in_order(route.body, headers.get(b"content-type"), received)
         if body is None:
-            await self._app(scope, _again(received, receive), send)
+            await self._app(scope, again(received, receive), send)
             return
-        try:
-            answer = await route.serve(services, scope, caller, body, headers.get(b"idempotency-key"))
-        except Problem:
-            raise
-        except Exception as error:
-            log.error("unforeseen", path=scope["path"], method=scope["method"], exc_info=error)
-            await problem_response(Unforeseen(), scope["state"])(scope, receive, send)
-            return
-        await answer_response(answer)(scope, receive, send)
+        answer = await foreseen(route.serve(services, scope, caller, body, headers.get(b"idempotency-key")), scope)
+        response = answer if isinstance(answer, Response) else answer_response(answer)
+        await response(scope, receive, send)
+
+    async def _caller(self, services: Services, scope: Scope, credential: str) -> Principal:
+        """The caller, whose role allows the write."""
+        caller = await principal_behind(services.credentials, services.context.database, credential, source_of(scope))
+        scope["state"][CALLER] = caller
+        await services.limits.admit(scope, caller.scope)
+        endpoint = self._endpoints.endpoint_of(scope["method"], scope["path"])
+        if endpoint is not None:
+            check_roles(endpoint, caller)
+        return caller
 
 
 def _route(scope: Scope) -> Route | None:
@@ -131,33 +121,3 @@ def _route(scope: Scope) -> Route | None:
         return None
     path = scope["path"]
     return ROUTES.get(path) or (CONFIRM if CONFIRM_PATH.fullmatch(path) else None)
-
-
-async def _receive_all(receive: Receive) -> list[Message]:
-    """The messages that carry the body, or end it early."""
-    received = [await receive()]
-    while received[-1]["type"] == "http.request" and received[-1].get("more_body", False):
-        received.append(await receive())
-    return received
-
-
-def _body_in_order(route: Route, headers: dict[bytes, str], received: list[Message]) -> Any:
-    """The body, if the endpoint would accept it and the headers beside it; else None."""
-    if received[-1]["type"] != "http.request" or headers.get(b"content-type") != "application/json":
-        return None
-    try:
-        return route.body.validate_json(b"".join(message.get("body", b"") for message in received))
-    except ValidationError:
-        return None
-
-
-def _again(received: list[Message], receive: Receive) -> Receive:
-    """A `receive` that returns the received messages once more, and then those that follow."""
-    left = iter(received)
-
-    async def tell() -> Message:
-        for message in left:
-            return message
-        return await receive()
-
-    return tell

@@ -1,0 +1,1 @@
+"""Short routes beside the framework, for the most frequent requests."""

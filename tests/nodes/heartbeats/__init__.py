@@ -1,0 +1,1 @@
+"""Heartbeats that are recorded together with those of other nodes."""
