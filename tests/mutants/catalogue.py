@@ -51,7 +51,7 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, liveness, redfish, runs, sites
+from tests.mutants.metal import deploy_systems, deploy_work, liveness, machine_demo, redfish, runs, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -99,6 +99,7 @@ MODULES = (
     faults,
     hardware,
     deploy_work,
+    machine_demo,
     webhooks,
     worker,
     agent,
