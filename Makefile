@@ -13,6 +13,8 @@ HARDWARE ?= hardware and not full
 HANGING := -o faulthandler_timeout=660 -o faulthandler_exit_on_timeout=true
 STATE_DIR ?= var
 MINUTES ?= 10
+MACHINES ?= 3
+AT_ONCE ?= 2
 SEED ?= 7
 PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 
@@ -35,12 +37,19 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## real allocations through every component, then a table (2 minutes; DRIVER=libvirt: on guests of QEMU)
+demo: $(STAMP)  ## real allocations through every component, then a table (2 minutes; DRIVER=libvirt: on guests of QEMU; DRIVER=redfish: on emulated bare-metal machines)
 ifeq ($(DRIVER),libvirt)
 	@deploy/guests/missing-packages
 	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(GUEST_IMAGE)
 	deploy/guests/private-libvirtd /var/tmp/berth-libvirtd-demo \
 	  $(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh --guest-image $(GUEST_IMAGE)
+else ifeq ($(DRIVER),redfish)
+	@deploy/metal/missing-packages --boot
+	@deploy/guests/missing-packages
+	@$(MAKE) --no-print-directory $(LIBVIRT_STAMP) $(REDFISH_TOOLS)/ready $(GUEST_IMAGE) $(DEPLOY_MEDIUM)
+	deploy/guests/private-libvirtd /var/tmp/berth-libvirtd-demo \
+	  $(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh --guest-image $(GUEST_IMAGE) --deploy-medium $(DEPLOY_MEDIUM) \
+	  --redfish-tools $(REDFISH_TOOLS) --machines $(MACHINES) --at-once $(AT_ONCE)
 else
 	$(BIN)/berth demo --state-dir $(STATE_DIR)/demo --fresh
 endif

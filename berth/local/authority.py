@@ -11,6 +11,7 @@ import base64
 import datetime
 import ipaddress
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,13 +205,21 @@ def _make_ca(certificate_file: Path, key_file: Path, common_name: str) -> None:
     write_secret(certificate_file, certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
-def _make_listener(files: Authority, name: str, certificate_file: Path, key_file: Path) -> None:
+def name_listeners(files: Authority, addresses: Sequence[str]) -> None:
+    """Give the listeners for nodes and deploy systems a certificate that also names these addresses."""
+    _make_listener(files, "node listener", files.listener_certificate, files.listener_key, addresses)
+
+
+def _make_listener(
+    files: Authority, name: str, certificate_file: Path, key_file: Path, addresses: Sequence[str] = ()
+) -> None:
     ca = x509.load_pem_x509_certificate(files.ca_certificate.read_bytes())
     ca_key = serialization.load_pem_private_key(files.ca_key.read_bytes(), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     ca_public = ca_key.public_key()
     key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    numbers = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", *addresses)]
+    names = [x509.DNSName("localhost"), *numbers]
     certificate = (
         _begin(_name(name), ca.subject, key.public_key(), LISTENER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -8,15 +8,18 @@ import re
 import signal
 from pathlib import Path
 
+import asyncssh
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from berth.cli.main import app
+from berth.client import Connection
 from berth.local import fleet
 from berth.local.demo.act import Act, percentile
 from berth.local.demo.interruption import run_interruptibly
+from berth.local.demo.ssh_probe import known_host
 from berth.local.demo.trace import EXCERPT, LIFE_SECONDS_LEAST, LIFE_SECONDS_MAX, read_jobs
 from berth.local.fleet import DEMO_AGENTS, plan_fleet, plan_guest_fleet
 from berth.local.state import MARK
@@ -80,6 +83,16 @@ def test_an_act_without_checks_or_with_a_failed_check_has_not_held() -> None:
     act.check("that", False)
     assert not act.held
     assert act.as_data()["checks"] == [{"claim": "this", "held": True}, {"claim": "that", "held": False}]
+
+
+@pytest.mark.parametrize("port", [22, 20_022])
+def test_the_host_key_of_an_allocation_is_trusted_at_its_port(port: int) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
+    known = asyncssh.import_known_hosts(
+        known_host(Connection(host="10.0.2.31", port=port, user="tenant", host_key=key))
+    )
+    trusted = asyncssh.match_known_hosts(known, "10.0.2.31", "10.0.2.31", port)[0]
+    assert {found.export_public_key().decode().strip() for found in trusted} == {key}
 
 
 def test_a_signal_cancels_the_coroutine_before_the_caller_is_interrupted() -> None:

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from berth.local.machines.networks import HOST
+from berth.local.machines.raw_disks import read_raw
 from node_agent.wire.deploy_medium import DeployMedium
 from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalWipeReport
 from tests.metal.media import own_medium
 from tests.metal.qemu import DISK_BYTES, MAC, Machine, wait_until_ssh
-from tests.metal.server import HOST, TOKEN, Orders
+from tests.metal.server import TOKEN, Orders
 
 BUILD = Path(__file__).parents[2] / "build"
 MEDIUM = Path(os.environ.get("BERTH_TEST_DEPLOY_MEDIUM", BUILD / "metal/deploy.iso"))
@@ -147,10 +149,4 @@ def wipe_order(report: MetalInspectReport, *markers: bytes, **more: Any) -> dict
 
 def contains(path: Path, marker: bytes) -> bool:
     """Whether the marker is anywhere on the raw disk."""
-    with path.open("rb") as file:
-        before = b""
-        while piece := file.read(2**22):
-            if marker in before + piece:
-                return True
-            before = piece[-len(marker) :]
-    return False
+    return read_raw(path, marker).has_marker

@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-HOST = "10.0.2.2"
-"""How QEMU's user network calls the host."""
+from berth.local.machines.networks import HOST
+
 TOKEN = "deploy1." + "t" * 43
 
 

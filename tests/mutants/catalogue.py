@@ -52,7 +52,7 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, liveness, redfish, releases, runs, sites
+from tests.mutants.metal import deploy_systems, deploy_work, liveness, machine_demo, redfish, releases, runs, sites
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -102,6 +102,7 @@ MODULES = (
     faults,
     hardware,
     deploy_work,
+    machine_demo,
     webhooks,
     worker,
     agent,

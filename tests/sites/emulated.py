@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import shlex
@@ -17,19 +15,16 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from berth.local.authority import Authority
+from berth.local.authority import name_listeners
+from berth.local.machines.media import with_root_keys
+from berth.local.machines.networks import HOST
 from berth.local.servers import LocalPostgres
 from node_agent.redfish.contract import BmcAccess
 from tests.api.calling import Caller
 from tests.databases import copied_database
 from tests.metal.lab import MEDIUM
-from tests.metal.media import with_root_keys
-from tests.metal.server import HOST
-from tests.redfish.emulator import FIRMWARE, VARIABLES, emulated
+from tests.redfish.emulator import emulated
 from tests.sites.stage import Site, Stage
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -39,7 +34,7 @@ class EmulatedStage(Stage):
 
     def __init__(self, url: str, directory: Path) -> None:
         super().__init__(url, directory)
-        name_listener(self.authority, ("127.0.0.1", HOST))
+        name_listeners(self.authority, (HOST,))
         self.api_url = f"https://127.0.0.1:{self.endpoints.public_port}"
         trusted = ssl.create_default_context(cafile=str(self.authority.ca_certificate))
         self.http = httpx.Client(base_url=self.api_url, verify=trusted, timeout=WAIT_SECONDS_MAX)
@@ -59,30 +54,6 @@ class EmulatedStage(Stage):
         """Of one more agent."""
         ca, node_api = str(self.authority.ca_certificate), self.endpoints.node_api_url
         return {**super().agent_settings(), "BERTH_API_CA_FILE": ca, "BERTH_NODE_API_URL": node_api}
-
-
-def name_listener(authority: Authority, addresses: tuple[str, ...]) -> None:
-    """Give the listeners a certificate for these addresses."""
-    ca = x509.load_pem_x509_certificate(authority.ca_certificate.read_bytes())
-    ca_key = serialization.load_pem_private_key(authority.ca_key.read_bytes(), None)
-    key = serialization.load_pem_private_key(authority.listener_key.read_bytes(), None)
-    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(one)) for one in addresses])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([]))
-        .issuer_name(ca.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - day)
-        .not_valid_after(now + 60 * day)  # `ensure_authority` renews what ends sooner
-        .add_extension(names, critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    authority.listener_certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
 
 @pytest.fixture
@@ -152,15 +123,3 @@ def image_at(access: BmcAccess, machine: str) -> str | None:
     url, login = f"{access.url}/redfish/v1/Systems/{machine}/VirtualMedia/Cd", (access.username, access.password)
     found = httpx.get(url, auth=login, verify=False, timeout=60).json()
     return str(found["Image"]) if found["Inserted"] else None
-
-
-def uefi_system(place: Path) -> str:
-    """Memory and UEFI firmware of a machine that keeps its variables in a new folder."""
-    place.mkdir()
-    variables = place / "variables.fd"
-    shutil.copy(VARIABLES, variables)
-    variables.chmod(0o666)
-    return (
-        "<memory unit='MiB'>512</memory><os><type arch='x86_64' machine='q35'>hvm</type>"
-        f"<loader readonly='yes' type='pflash'>{FIRMWARE}</loader><nvram>{variables}</nvram><boot dev='hd'/></os>"
-    )

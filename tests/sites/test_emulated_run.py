@@ -8,11 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from berth.local.machines.domains import console_devices, uefi_system
+from berth.local.machines.networks import HOST
 from node_agent.redfish.contract import BmcAccess
 from tests.metal.qemu import MAC
-from tests.metal.server import HOST
 from tests.redfish.emulator import defined
-from tests.sites.emulated import EmulatedStage, access, berth, image_at, medium, site, stage, uefi_system, virsh
+from tests.sites.emulated import EmulatedStage, access, berth, image_at, medium, site, stage, virsh
 from tests.sites.stage import Site
 from tests.support.waiting import wait_for
 
@@ -29,11 +30,7 @@ def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
     """A domain that is off, with one empty disk and one port; its UUID."""
     place = tmp_path / "machine"
     system = uefi_system(place)
-    devices = (
-        f"<interface type='user'><mac address='{MAC}'/><model type='virtio'/></interface>"
-        f"<serial type='file'><source path='{tmp_path}/machine/console'/></serial>"
-        "<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>"
-    )
+    devices = f"<interface type='user'><mac address='{MAC}'/><model type='virtio'/></interface>{console_devices(place)}"
     with defined(place, system, devices, DISK_BYTES) as identity:
         yield identity
 

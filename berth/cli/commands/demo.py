@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from berth.cli.commands.up import View, stopping_on_signals
-from berth.cli.endings import FAILED, INTERRUPTED, Refused
+from berth.cli.endings import FAILED, INTERRUPTED, USAGE, Refused
 from berth.cli.session import Session
 
+if TYPE_CHECKING:
+    from berth.local.demo.act import Say
+    from berth.local.fleet import Guests
+
 GUEST_DIR = Path("/var/tmp/berth-demo-guests")
+MACHINE_DIR = Path("/var/tmp/berth-demo-machines")
+REDFISH_TOOLS = Path("build/redfish")
+MACHINES, AT_ONCE, MACHINES_MAX = 3, 2, 8
 
 
 def demo(
@@ -24,29 +31,63 @@ def demo(
         Path | None, typer.Option(help="boot this image in guests of QEMU, with the driver libvirt", exists=True)
     ] = None,
     guest_dir: Annotated[Path, typer.Option(help="where the guests' disks are kept meanwhile")] = GUEST_DIR,
+    deploy_medium: Annotated[
+        Path | None,
+        typer.Option(help="deploy --guest-image on emulated bare-metal machines, which boot this medium", exists=True),
+    ] = None,
+    machines: Annotated[int, typer.Option(min=1, max=MACHINES_MAX, help="emulated bare-metal machines")] = MACHINES,
+    at_once: Annotated[
+        int, typer.Option(min=1, max=MACHINES_MAX, help="machines that work at the same time")
+    ] = AT_ONCE,
+    machine_dir: Annotated[Path, typer.Option(help="where the machines' disks are kept meanwhile")] = MACHINE_DIR,
+    redfish_tools: Annotated[Path, typer.Option(help="environment with sushy-tools")] = REDFISH_TOOLS,
 ) -> None:
     """Run real allocations through every component. Exit code 0 only if every check of every act held.
 
     Starts a separate local stack with six nodes in --state-dir (default: var/demo) and stops it at the end. With --guest-image
     it has two nodes with four slots, whose allocations are virtual machines, and plays fewer acts (make demo DRIVER=libvirt).
+    With --deploy-medium it has a site with emulated bare-metal machines, and two tenants rent each in turn (make demo
+    DRIVER=redfish).
     """
     # The stack and asyncssh, for this command alone: start-up stays light for all others.
-    from berth.local.demo.play import REPORT, play, write_report
-    from berth.local.fleet import DEMO_AGENTS, Guests
-    from berth.local.options import StackOptions
-    from berth.local.stack import Stack
-    from berth.local.state import MARK, StateDirectory
+    from berth.local.fleet import Guests
+    from berth.local.state import MARK
 
     directory = session.state_dir if session.state_dir_is_named else session.state_dir / "demo"
     if (directory / MARK).exists() and not fresh:
         raise Refused(f"{directory} holds a stack's state; the demo starts from an empty directory: add --fresh")
+    if deploy_medium is None:
+        _play_acts(session, directory, None if guest_image is None else Guests(guest_image, guest_dir), fresh=fresh)
+        return
+    if guest_image is None:
+        raise Refused("--deploy-medium needs --guest-image, which machines deploy", code="usage", exit_code=USAGE)
+    from berth.cli.proof.machine_demo import demo_of_machines
+    from berth.local.demo.machines.play import MachineDemo
+
+    places = deploy_medium.absolute(), guest_image.absolute(), redfish_tools.absolute(), machine_dir.absolute()
+    demo_of_machines(session, directory, MachineDemo(machines, at_once, *places), _sayer(session), fresh=fresh)
+
+
+def _sayer(session: Session) -> Say:
+    """Prints lines for a person, with the seconds since now."""
     began = time.monotonic()
 
     def say(line: str) -> None:
         if not session.json:
             session.console.print(f"{time.monotonic() - began:6.1f} s  {line}", markup=False, soft_wrap=True)
 
-    guests = None if guest_image is None else Guests(guest_image, guest_dir)
+    return say
+
+
+def _play_acts(session: Session, directory: Path, guests: Guests | None, *, fresh: bool) -> None:
+    """The acts on nodes with agents."""
+    from berth.local.demo.play import REPORT, play, write_report
+    from berth.local.fleet import DEMO_AGENTS
+    from berth.local.options import StackOptions
+    from berth.local.stack import Stack
+    from berth.local.state import StateDirectory
+
+    began, say = time.monotonic(), _sayer(session)
     options = StackOptions(directory, agents=DEMO_AGENTS, fresh=fresh, wished_port=None, guests=guests)
     with stopping_on_signals():
         try:

@@ -1,1 +1,1 @@
-"""Commands about proofs: wipe certificates."""
+"""Commands about proofs: wipe certificates, and the demo that proves a wipe on emulated machines."""

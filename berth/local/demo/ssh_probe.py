@@ -7,14 +7,23 @@ import asyncssh
 from berth.client import Connection
 
 LOGIN_SECONDS = 15
+SSH_PORT = 22
 
 
-async def run_there(connection: Connection, key: asyncssh.SSHKey, command: str) -> str:
+def known_host(connection: Connection) -> str:
+    """The line of known_hosts for the allocation's host key; with SSH's own port it has no brackets."""
+    host, port = connection.host, connection.port
+    where = host if port == SSH_PORT else f"[{host}]:{port}"
+    return f"{where} {connection.host_key}\n"
+
+
+async def run_there(
+    connection: Connection, key: asyncssh.SSHKey, command: str, login_seconds: float = LOGIN_SECONDS
+) -> str:
     """The output of a command run over SSH. The host key must be the allocation's. Raises `asyncssh.Error`, `OSError`."""
-    where = f"[{connection.host}]:{connection.port}"
     async with asyncssh.connect(
         connection.host, connection.port, username=connection.user, client_keys=[key], agent_path=None, config=None,
-        known_hosts=asyncssh.import_known_hosts(f"{where} {connection.host_key}\n"), login_timeout=LOGIN_SECONDS,
+        known_hosts=asyncssh.import_known_hosts(known_host(connection)), login_timeout=login_seconds,
     ) as session:  # fmt: skip
         done = await session.run(command, check=True)
         return str(done.stdout or "")

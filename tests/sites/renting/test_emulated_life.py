@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import http.server
-import ssl
 import subprocess
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from berth.local.machines.domains import console_devices, uefi_system
+from berth.local.machines.images import image_served
+from berth.local.machines.networks import HOST, port_arguments, reachable
+from berth.local.machines.raw_disks import RawContent, read_raw
 from migrations.roles import Role
 from node_agent.redfish.contract import BmcAccess
 from orchestrator.allocations.commands.cleanup import begin_release, finish_release
@@ -26,12 +25,11 @@ from orchestrator.operations.store.operations import Operation
 from orchestrator.tasks.signing import load_signer
 from tests.allocations.driving import TENANT
 from tests.databases import as_role
-from tests.metal.lab import GUEST_IMAGE, contains
+from tests.metal.lab import GUEST_IMAGE
 from tests.metal.qemu import MAC
-from tests.metal.server import HOST
 from tests.placement.fleet import create_all, create_of, working
 from tests.redfish.emulator import defined
-from tests.sites.emulated import EmulatedStage, access, berth, medium, site, stage, uefi_system, virsh
+from tests.sites.emulated import EmulatedStage, access, berth, medium, site, stage, virsh
 from tests.sites.stage import Site
 from tests.support.waiting import wait_for
 
@@ -49,54 +47,9 @@ RUN_SECONDS_MAX = 900.0
 def machine(tmp_path: Path, medium: Path) -> Iterator[str]:
     """A domain that is off, with one empty disk; its port 22 is reached at its own address. Its UUID."""
     place = tmp_path / "machine"
-    system = uefi_system(place)
-    devices = (
-        f"<serial type='file'><source path='{tmp_path}/machine/console'/></serial>"
-        "<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>"
-    )
-    forwarded = f"user,id=n0,hostfwd=tcp:{ADDRESS}:22-:22"
-    arguments = ["-netdev", forwarded, "-device", f"virtio-net-pci,netdev=n0,mac={MAC},romfile=,addr=0x1e"]
-    # In the network namespace of the run: the machine's address leads to the port that QEMU forwards. QEMU is not root.
-    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("22")
-    # QEMU shows the guest a peer at the host's address only for one of 127.0.0.0/8.
-    local = [f"{ADDRESS}/32", "dev", "lo", "src", "127.0.0.1", "table", "local"]
-    subprocess.run(["ip", "route", "replace", "local", *local], check=True)
-    try:
-        with defined(place, system, devices, DISK_BYTES, arguments) as identity:
-            yield identity
-    finally:
-        subprocess.run(["ip", "route", "del", "local", *local], check=False)
-
-
-@contextlib.contextmanager
-def image_served(stage: EmulatedStage, directory: Path) -> Iterator[tuple[str, str, int]]:
-    """The test guest's disk, compressed, at an address that machines reach: its URL, SHA-256, and size unpacked."""
-    raw = directory / "mini.raw"
-    subprocess.run(["qemu-img", "convert", "-O", "raw", str(GUEST_IMAGE), str(raw)], check=True)
-    content = subprocess.run(["zstd", "-q", "-c", str(raw)], capture_output=True, check=True).stdout
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
-
-        def do_GET(self) -> None:
-            """The image."""
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(stage.authority.listener_certificate, stage.authority.listener_key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        url = f"https://{HOST}:{server.server_address[1]}/image"
-        yield url, hashlib.sha256(content).hexdigest(), raw.stat().st_size
-    finally:
-        server.shutdown()
-        server.server_close()
+    system, arguments = uefi_system(place), port_arguments(MAC, ADDRESS)
+    with reachable([ADDRESS]), defined(place, system, console_devices(place), DISK_BYTES, arguments) as identity:
+        yield identity
 
 
 class Tenancy:
@@ -188,10 +141,10 @@ def test_a_tenant_rents_a_machine_and_leaves_nothing(
     berth(stage, f"node uncordon {node}")
 
     tenancy = Tenancy(stage, tmp_path)
-    with image_served(stage, tmp_path) as (url, digest, size):
+    with image_served(stage.authority, GUEST_IMAGE, tmp_path) as image:
         stage.fleet.connection.execute(
             "update images set url = %s, sha256 = %s, format = 'raw', disk_bytes_min = %s where name = 'ubuntu'",
-            (url, digest, size),
+            (image.url, image.sha256, image.disk_bytes),
         )
         tenancy.create()
         tenancy.run(lambda context, _: begin_provisioning(context, tenancy.allocation, "provisioning-1"))
@@ -203,7 +156,7 @@ def test_a_tenant_rents_a_machine_and_leaves_nothing(
     assert connection["host"] == ADDRESS
     planted = f"echo {MARKER.decode()} | dd of=/dev/vda bs=1M seek=300 conv=notrunc,fsync && hostname"
     assert tenancy.ssh(connection, planted, tmp_path).strip() == f"berth-{tenancy.allocation}"
-    assert contains(disk, MARKER)
+    assert read_raw(disk, MARKER).has_marker
 
     tenancy.release()
     tenancy.run(lambda context, _: begin_release(context, tenancy.allocation, "releasing-1"))
@@ -211,6 +164,6 @@ def test_a_tenant_rents_a_machine_and_leaves_nothing(
     done = tenancy.run(lambda context, _: finish_release(context, tenancy.allocation, "releasing-1"))
     assert done.state == "released"
     assert virsh("domstate", machine).strip() == "shut off"
-    assert disk.read_bytes().count(0) == DISK_BYTES, "nothing of the tenant is on the raw disk"
+    assert read_raw(disk, MARKER) == RawContent(DISK_BYTES, 0, False), "nothing of the tenant is on the raw disk"
     shown = berth(stage, f"node run {node}")
     assert (shown["kind"], shown["wipe"]["proven"]) == ("wipe", True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import functools
-import hashlib
-import ipaddress
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,11 +12,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
+from berth.local.machines.certificates import self_signed
 from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.contract import BmcAccess, Deadlines
 from tests.support.bmc.clock import VirtualClock
@@ -36,25 +29,7 @@ DEADLINES = Deadlines(
 @functools.cache
 def certificate(number: int) -> tuple[bytes, bytes, str]:
     """A self-signed certificate for 127.0.0.1: its PEM, its key's PEM and its SHA-256."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"stub-bmc-{number}")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    der = made.public_bytes(serialization.Encoding.DER)
-    return made.public_bytes(serialization.Encoding.PEM), private, hashlib.sha256(der).hexdigest()
+    return self_signed(f"stub-bmc-{number}")
 
 
 def server_context(number: int) -> ssl.SSLContext:
