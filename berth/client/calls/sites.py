@@ -76,8 +76,9 @@ def put_bmc(
     body = {
         "site_id": str(site_id), "url": url, "certificate_sha256": certificate_sha256, "username": username,
         "system_id": system_id, "password": None if password is None else password.document(),
-        "rotates_at_release": rotates_at_release,
     }  # fmt: skip
+    if rotates_at_release is not None:  # an API of the version before refuses the member
+        body["rotates_at_release"] = rotates_at_release
     return write("PUT", f"{NODES}/{node_id}/bmc", Bmc, body, idempotency_key)
 
 
