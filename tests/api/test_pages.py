@@ -82,6 +82,8 @@ with quarantine as (
     insert into deploy_tasks (node_id, deploy_epoch, type, parameters, seconds_max, requested_by, ended_at, outcome, failure)
     select node_id, deploy_epoch, 'metal.inspect', '{}', 60, 'admin:a', clock_timestamp(), 'not_run', 'superseded: s'
     from deploy_system
+), firmware as (
+    insert into firmware_lists (vendor, product, components, changed_by) values ('v', gen_random_uuid()::text, '[]', 'admin:a')
 ), site as (
     insert into sites (name, recovery_key) values ('pages-' || left(gen_random_uuid()::text, 8), decode(repeat('00', 32), 'hex'))
 )
