@@ -35,7 +35,7 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
         8,
         ge=1,
         le=200,
-        description="connections each process may hold; beside these as many for reservations, half for creates, 3 for keys, 3 for polls",
+        description="connections of each process; as many more for reservations, half for creates, 3 for keys, 3 for nodes",
     )
     database_reserve_size: int = Field(
         2,

@@ -73,7 +73,7 @@ def put_bmc(
 
     Raises `NotFound`, `Invalid`, `SealingOutdated`, and `InvalidState` for a retired node or while a task of the BMC is open.
     """
-    body = {
+    body: dict[str, Any] = {
         "site_id": str(site_id), "url": url, "certificate_sha256": certificate_sha256, "username": username,
         "system_id": system_id, "password": None if password is None else password.document(),
     }  # fmt: skip
