@@ -29,7 +29,7 @@ TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a":
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
-    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork",
+    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AcceptedFirmware",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
@@ -100,6 +100,11 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("InspectMachine", {}, "eb3a9f1a7592619f"),
     ("RevokeAgent", WHY, "66e3cabea70efb7d"),
     ("RunDeploySystem", {}, "eb3a9f1a7592619f"),
+    (
+        "PutFirmwareList",
+        {"vendor": "v", "product": "p", "components": [{"component": "bios", "versions": ["1"]}]},
+        "669f466bda5b3581",
+    ),
     ("SwitchMachine", {"verb": "off"}, "7c7e29f2fe2de3ee"),
     (
         "PutBmc",

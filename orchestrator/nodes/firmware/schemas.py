@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from berth.process.bounded_models import at_most
 from node_agent.wire.topology import TEXT_MAX
@@ -24,7 +24,7 @@ class AcceptedFirmware(Request):
         description="`inventory`: an entry of the firmware inventory of the BMC, whose name is the `model`"
     )
     model: Stated | None = None
-    versions: Annotated[list[Stated], Field(min_length=1, max_length=VERSIONS_MAX), at_most(VERSIONS_MAX)]
+    versions: Annotated[list[Stated], Field(min_length=1, max_length=VERSIONS_MAX), FailFast(), at_most(VERSIONS_MAX)]
 
 
 class PutFirmwareList(Request):
@@ -33,7 +33,7 @@ class PutFirmwareList(Request):
     vendor: Stated
     product: Stated
     components: Annotated[
-        list[AcceptedFirmware], Field(min_length=1, max_length=COMPONENTS_MAX), at_most(COMPONENTS_MAX)
+        list[AcceptedFirmware], Field(min_length=1, max_length=COMPONENTS_MAX), FailFast(), at_most(COMPONENTS_MAX)
     ]
 
 

@@ -68,6 +68,7 @@ PLAIN = frozenset(
         "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
         "task", "plugin", "timeout_seconds",
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
+        "list_id", "vendor", "product", "components", "component", "model", "versions", "rotates_at_release",
         "site", "site_id", "agent_id", "recovery_key", "certificate_sha256", "username", "system_id", "password", "generation",
         "copies", "recipient", "text",
         "network", "mac", "macs", "gateway", "vlan", "mtu", "smbios_uuid", "require_tpm", "certificate_seconds", "power_off",
