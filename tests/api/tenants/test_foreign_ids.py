@@ -82,6 +82,7 @@ SHARED_PATH_VALUES = {
     "consumer": "never-a-consumer",
     "slot_index": "0",
     "pool_id": "2147483647",
+    "list_id": "0197a5c0-0000-7000-8000-000000000001",
     "site": "never-a-site",
     "site_id": "00000000-0000-7000-8000-000000000001",
     "agent_id": "00000000-0000-7000-8000-000000000001",
