@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+)
 
 from berth.process.bounded_models import BoundedModel
 
@@ -23,6 +33,14 @@ def _no_number(value: Any) -> Any:
     return value
 
 
+def _in_utc(moment: datetime) -> datetime:
+    """RFC 3339 has offsets up to 23:59, PostgreSQL up to 15:59. At the ends of what Python represents the offset is left out."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return moment.replace(tzinfo=UTC)
+
+
 def first_error(error: ValidationError, whole: str = "result") -> str:
     """Where a message is wrong, and how: `gpus.0.address: ...`. `whole` names the message itself."""
     first = error.errors(include_url=False)[0]
@@ -32,8 +50,8 @@ def first_error(error: ValidationError, whole: str = "result") -> str:
 Whole = Annotated[int, Field(strict=True, ge=0, le=INTEGER_MAX), BeforeValidator(whole)]
 Truth = Annotated[bool, Field(strict=True)]
 """A proof is true or false, not "yes" or 1."""
-Instant = Annotated[AwareDatetime, BeforeValidator(_no_number)]
-"""RFC 3339 text; a number would be taken for seconds since 1970."""
+Instant = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc)]
+"""RFC 3339 text, in UTC once it is read; a number would be taken for seconds since 1970."""
 Seconds = Annotated[float, Field(strict=True, ge=0)]
 Features = Annotated[
     list[Annotated[str, Field(max_length=32, pattern=r"^[a-z][a-z0-9_]*$")]], Field(max_length=32), FailFast()

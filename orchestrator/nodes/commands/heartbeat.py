@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from sqlalchemy.exc import DBAPIError
+
 from node_agent.protocol import Heartbeat, HeartbeatAnswer
 from node_agent.wire.networks import SpanAnswer
 from orchestrator.allocations.store.health import deadlines_of, note_inventory, note_silence
 from orchestrator.database.calls import CallGroup
-from orchestrator.database.transactions import Transaction
+from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
 from orchestrator.networks.store.span import find_guests_elsewhere, note_node_moved
@@ -19,6 +21,7 @@ from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.store.inventories import keep_inventory
 from orchestrator.nodes.store.silence import mark_offline_if_silent
 from orchestrator.operations.execution import Context, json_value, transact
+from orchestrator.problems import OperationInProgress
 from orchestrator.tasks.store.heartbeats import RESERVED_DRIVERS, NodeReport, Noted, note_heartbeat, note_heartbeats
 
 
@@ -30,8 +33,11 @@ async def record_unchanged(
     None: nothing was done for this one, and `record_heartbeat` is to decide, once it is known whether the certificate counts.
     """
     firsts = {report.node_id: report for report in reversed(reports)}
-    async with context.database.function_call(CallGroup.NODES) as call:
-        noted = await note_heartbeats(call, list(firsts.values()), sandbox_allowed=sandbox_allowed)
+    try:
+        async with context.database.function_call(CallGroup.NODES) as call:
+            noted = await note_heartbeats(call, list(firsts.values()), sandbox_allowed=sandbox_allowed)
+    except (TransactionConflict, OperationInProgress, DBAPIError):
+        return [None] * len(reports)  # one of them made the call fail: each is tried alone
     return [
         _unchanged(noted.get(report.node_id), report.heartbeat) if firsts[report.node_id] is report else None
         for report in reports

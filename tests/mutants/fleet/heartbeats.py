@@ -39,6 +39,22 @@ MUTANTS: list[Mutant] = [
         ("tests/nodes/heartbeats/test_together.py::test_a_node_that_another_transaction_holds_delays_no_other",),
     ),
     Mutant(
+        "together: a heartbeat that fails fails all",
+        "nodes",
+        "orchestrator/nodes/commands/heartbeat.py",
+        "    except (TransactionConflict, OperationInProgress, DBAPIError):\n",
+        "    except TransactionConflict:\n",
+        ("tests/nodes/heartbeats/test_together.py::test_a_node_whose_heartbeat_fails_fails_no_other",),
+    ),
+    Mutant(
+        "together: a time keeps an offset that PostgreSQL refuses",
+        "nodes",
+        "node_agent/wire/fields.py",
+        "return moment.astimezone(UTC)",
+        "return moment",
+        ("tests/nodes/heartbeats/test_together.py::test_any_time_that_the_protocol_allows_is_no_error",),
+    ),
+    Mutant(
         "together: what an agent knows of its networks is taken for all",
         "nodes",
         _NOTE,

@@ -162,6 +162,46 @@ def test_a_node_that_another_transaction_holds_delays_no_other(database_url: str
     run_with(database_url, play)
 
 
+ONE_FAILS = """
+create function fail() returns trigger language plpgsql as $$ begin raise exception 'planted'; end $$;
+create trigger planted before update on nodes for each row when (new.id = '{}') execute function fail()
+"""
+
+
+def test_a_node_whose_heartbeat_fails_fails_no_other(database_url: str, seeded: Seeded) -> None:
+    async def play(context: Context) -> None:
+        with connect(database_url) as connection:
+            twins = Twins(connection, context)
+            await twins.make(database_url, seeded)
+            beat = Heartbeat(agent_version="1", driver="noop", allocations=[])
+            for which in range(2):
+                await twins.hear(which, beat)
+            connection.execute(ONE_FAILS.format(twins.nodes[1]).encode())
+            assert await twins.hear_together(beat, [0, 1]) == [None, None], "each is to be decided alone"
+            assert await twins.hear(0, beat) == "active None"
+
+    run_with(database_url, play)
+
+
+@pytest.mark.parametrize(
+    "moment", ["2026-01-01T00:00:00+23:59", "0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"]
+)
+def test_any_time_that_the_protocol_allows_is_no_error(database_url: str, seeded: Seeded, moment: str) -> None:
+    async def play(context: Context) -> None:
+        with connect(database_url) as connection:
+            twins = Twins(connection, context)
+            await twins.make(database_url, seeded)
+            beat = Heartbeat(agent_version="1", driver="noop", allocations=[])
+            for which in range(2):
+                await twins.hear(which, beat)
+            inventory = HeldInventory.model_validate({"gathered_after": moment, "allocations": []})
+            odd = beat.model_copy(update={"inventory": inventory})
+            assert await twins.hear_together(odd, [0, 1]) == ["active None", "active None"]
+            assert await twins.hear(ALONE, odd) == "active None"
+
+    run_with(database_url, play)
+
+
 def test_of_two_heartbeats_of_one_node_the_first_is_recorded_together(database_url: str, seeded: Seeded) -> None:
     async def play(context: Context) -> None:
         with connect(database_url) as connection:
