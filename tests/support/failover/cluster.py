@@ -27,7 +27,9 @@ class Member(LocalPostgres):
     """One server of the cluster. A standby is copied from `primary` at its first start."""
 
     def __init__(self, directory: Path, name: str, password: str, primary: Member | None = None) -> None:
-        super().__init__(directory / name / "data", free_port(), password, {"cluster_name": name})
+        # A standby that connects late still finds its log: a copy for another one ends the segment that it needs.
+        settings = {"cluster_name": name, "wal_keep_size": "512MB"}
+        super().__init__(directory / name / "data", free_port(), password, settings)
         self.name = name
         self.primary = primary
 
