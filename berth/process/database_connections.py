@@ -68,7 +68,7 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
         """As `AsyncConnection.connect`; a deposed primary (berth/process/deposed_servers.py) is left for the next server.
 
         Raises `OperationalError` if no server can be connected to, `PoolerRefused` if the address is that of a pooler,
-        `RestoreOpen` while the database is being restored.
+        `ClockRefused` if the primary's clock cannot be right, `RestoreOpen` while the database is being restored.
         """
         while True:
             try:

@@ -1,7 +1,8 @@
 """Refuses a PostgreSQL server that has been deposed: it runs as a primary on an earlier timeline than this process has seen.
 
 A primary that returns without its manager (Patroni demotes it, a start by hand does not) answers reads with old data and takes
-writes that no other server has. Addresses with several servers go on to the next one.
+writes that no other server has. Addresses with several servers go on to the next one. The same question reads the server's clock,
+which berth/process/server_clocks.py compares.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
 from berth.process.poolers import require_no_pooler
+from berth.process.server_clocks import ClockReading, require_right_clock, steady_seconds
 
 TIMELINE = b"""
     select pg_backend_pid(), s.system_identifier,
-           case when not pg_is_in_recovery() then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end
+           case when not pg_is_in_recovery() then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end,
+           extract(epoch from clock_timestamp())::float8
       from pg_control_system() s
 """
 _newest: dict[int, int] = {}
@@ -29,18 +32,21 @@ _log = structlog.get_logger()
 async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
     """Whether the server of this new connection, in autocommit mode, is a primary on an earlier timeline than another one was.
 
-    Raises `PoolerRefused` if it is no server of PostgreSQL.
+    Raises `PoolerRefused` if it is no server of PostgreSQL, `ClockRefused` if it is a primary whose clock cannot be right.
     """
+    asked = steady_seconds()
     cursor = await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(TIMELINE)
     row = await cursor.fetchone()
     assert row is not None
-    session_pid, system, timeline = row
+    session_pid, system, timeline, clock = row
+    reading = ClockReading(clock, asked, steady_seconds())
     require_no_pooler(connection, session_pid)
     if timeline is None:
         return False
     newest = max(timeline, _newest.get(system, 0))
     _newest[system] = newest
     if timeline == newest:
+        await require_right_clock(connection, system, timeline, reading)
         return False
     info = connection.info
     _log.warning("deposed_server_refused", host=info.host, port=info.port, timeline=timeline, newest=newest)

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from berth.process.deposed_servers import other_servers
-from orchestrator.database.transactions import Database, connect_database
+from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
 from outbox_relay.problems import ServerUnavailable
 from outbox_relay.reading import LogReader
-from tests.support.failover.cluster import Cluster, Member, running_cluster
+from tests.support.failover.cluster import Cluster, Member, pools, running_cluster
 from tests.support.waiting import wait_for
 
 _LEADER = "select postgres_leader_id()"
@@ -28,14 +28,6 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
     with running_cluster(server_directory / f"cluster-{uuid.uuid4().hex[:8]}") as running:
         running.a.wait_for_commits_of(running.b, running.c)
         yield running
-
-
-def pools(url: str) -> Database:
-    """The pools of a process."""
-    return connect_database(
-        url, pool_size=2, reserve_size=1, lock_timeout_seconds=2, transaction_timeout_seconds=20, application="test",
-        answer_seconds_max=2.0,
-    ).for_platform()  # fmt: skip
 
 
 async def leader_of(database: Database) -> str:

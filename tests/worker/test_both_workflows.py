@@ -56,8 +56,8 @@ def test_an_allocation_is_provisioned_and_released(at_work: Processes, seeded: S
     for allocation_id in ids:
         assert transitions_of(url, allocation_id) == ["requested", "provisioning", "active", "releasing", "released"]
     assert violations(url) == []
-    # Temporal runs a local activity again whose result a signal overtook: four conclude, and one may be counted twice.
-    assert at_work.metric("berth_worker_conclusions_total") - before in (4, 5)
+    # Temporal runs a local activity again whose result a signal overtook: four conclude, and each may be counted twice.
+    assert 4 <= at_work.metric("berth_worker_conclusions_total") - before <= 8
 
 
 def test_a_verb_is_performed_by_its_workflow(at_work: Processes, seeded: Seeded) -> None:

@@ -11,6 +11,11 @@ _LAYOUT = f"{_UP}::test_a_layout_is_not_taken_for_the_other"
 _LAST = f"{_UP}::test_the_last_primary_is_found_by_its_timeline"
 _FILES = f"{_UP}::test_files_and_rights_of_a_member"
 _FENCE = "berth/process/deposed_servers.py"
+_CLOCK = "berth/process/server_clocks.py"
+_STEPPED = "tests/database/test_stepped_clocks.py"
+_AHEAD = f"{_STEPPED}::test_a_server_that_steps_forward_is_refused_until_either_clock_explains_it"
+_BEHIND = f"{_STEPPED}::test_a_new_primary_that_is_behind_is_refused_until_it_has_passed_the_earlier_one"
+_NEVER_BACK = f"{_STEPPED}::test_whatever_the_clocks_of_the_primaries_time_never_goes_back"
 _POSTMASTERS = "berth/local/high_availability/postmasters.py"
 
 MUTANTS: list[Mutant] = [
@@ -85,5 +90,69 @@ MUTANTS: list[Mutant] = [
         '        "synchronous_mode_strict": True,\n',
         "",
         (_FILES,),
+    ),
+    Mutant(
+        "the clock of a new primary is not compared",
+        "database",
+        _FENCE,
+        "        await require_right_clock(connection, system, timeline, reading)\n",
+        "",
+        (f"{_STEPPED}::test_a_new_primary_whose_clock_is_ahead_evaluates_no_deadline",),
+    ),
+    Mutant(
+        "a primary's clock that stepped forward is used",
+        "database",
+        _CLOCK,
+        "    if found.ahead or found.behind > STEP_SECONDS_MAX:\n",
+        "    if found.behind > STEP_SECONDS_MAX:\n",
+        (f"{_STEPPED}::test_a_new_primary_whose_clock_is_ahead_evaluates_no_deadline",),
+    ),
+    Mutant(
+        "a connection does not wait until the clock has passed the earlier primary's",
+        "database",
+        _CLOCK,
+        "    if found.behind:\n",
+        "    if False:\n",
+        (f"{_STEPPED}::test_nothing_is_dated_before_what_the_earlier_primary_dated",),
+    ),
+    Mutant(
+        "a step of this process's own wall clock refuses its database",
+        "database",
+        _CLOCK,
+        "    if stepped > STEP_SECONDS_MAX and reading",
+        "    if reading",
+        (_AHEAD,),
+    ),
+    Mutant(
+        "a server whose clock was repaired stays refused",
+        "database",
+        _CLOCK,
+        " and reading.ahead_at_least() - wall_ahead > STEP_SECONDS_MAX:\n",
+        ":\n",
+        (_AHEAD,),
+    ),
+    Mutant(
+        "what a new primary must pass moves on with each attempt",
+        "database",
+        _CLOCK,
+        "before and replace(before, timeline=timeline, passed=passed)",
+        "before",
+        (_BEHIND,),
+    ),
+    Mutant(
+        "a vague reading of the earlier primary stays when there is a new one",
+        "database",
+        _CLOCK,
+        "        vague = False\n",
+        "        vague = before is not None and reading.width > max(PRECISE_SECONDS, before.reading.width)\n",
+        (_NEVER_BACK,),
+    ),
+    Mutant(
+        "a new primary need not pass the clock of the earlier one",
+        "database",
+        _CLOCK,
+        "        passed = reading.asked + expected.ahead_at_most()\n",
+        "        passed = 0.0\n",
+        (_BEHIND, _NEVER_BACK),
     ),
 ]

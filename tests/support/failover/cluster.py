@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,11 +20,17 @@ from psycopg import sql
 import migrations
 from berth.local.servers import LocalPostgres, free_port, new_password, postgres_user, run_as
 from migrations.roles import Role
+from orchestrator.database.transactions import Database, connect_database
 from tests.support.waiting import wait_for
 
 
 class Member(LocalPostgres):
-    """One server of the cluster. A standby is copied from `primary` at its first start."""
+    """One server of the cluster. A standby is copied from `primary` at its first start.
+
+    `environment` is added to that of its processes.
+    """
+
+    environment: Mapping[str, str] = {}
 
     def __init__(self, directory: Path, name: str, password: str, primary: Member | None = None) -> None:
         # A standby that connects late still finds its log: a copy for another one ends the segment that it needs.
@@ -38,6 +44,11 @@ class Member(LocalPostgres):
         if self.primary is not None and not (self.directory / "PG_VERSION").exists():
             self._copy(self.primary)
         super().start()
+
+    def _spawn(
+        self, command: Sequence[str], user: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        return super()._spawn(command, user, {**(environment or os.environ), **self.environment})
 
     def set(self, name: str, value: str) -> None:
         """Change a setting that needs no restart."""
@@ -149,9 +160,10 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(directory: Path) -> Iterator[Cluster]:
-    """A cluster for the length of the context."""
+def running_cluster(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """A cluster for the length of the context; this environment is added to that of its standbys."""
     cluster = Cluster(directory)
+    cluster.b.environment = cluster.c.environment = environment or {}
     try:
         cluster.start()
         yield cluster
@@ -160,3 +172,11 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
             member.kill()
         # A quarter of a gigabyte, in memory: ten of them in each of four processes left no room.
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def pools(url: str) -> Database:
+    """The pools of a process."""
+    return connect_database(
+        url, pool_size=2, reserve_size=1, lock_timeout_seconds=2, transaction_timeout_seconds=20, application="test",
+        answer_seconds_max=2.0,
+    ).for_platform()  # fmt: skip
