@@ -15,6 +15,7 @@ begin
         with by_tenant (relation, tenant) as (values
             ('allocations',                'tenant_id'),
             ('api_keys',                   'tenant_id'),
+            ('archived_allocations',       'tenant_id'),
             ('balances',                   'tenant_id'),
             ('console_sessions',           'tenant_id'),
             ('fault_reports',              'tenant_id'),

@@ -143,13 +143,16 @@ def test_a_new_primary_that_is_behind_is_refused_until_it_has_passed_the_earlier
     assert judge_clock(None, 1, reading(0, -5), WALL).behind == pytest.approx(5, abs=0.01)
 
 
-def test_a_reading_that_took_long_replaces_no_precise_one() -> None:
+def test_a_reading_that_took_long_replaces_no_precise_one_of_the_same_server() -> None:
     known = judge_clock(None, 1, reading(0, 0), WALL).remembered
     assert known is not None
     after = judge_clock(known, 1, reading(10, 0, before=4.0), WALL).remembered
     assert after is not None
     assert after.reading == known.reading
     assert judge_clock(after, 1, reading(20, 0.2), WALL).remembered != known
+    # Of another server it is all that is known.
+    second = judge_clock(known, 2, reading(10, 0.9, before=0.2), WALL).remembered
+    assert judge_clock(second, 3, reading(20, 0.0), WALL).behind == pytest.approx(1.1, abs=0.01)
 
 
 VAGUE_SECONDS = 0.6

@@ -15,6 +15,7 @@ _CLOCK = "berth/process/server_clocks.py"
 _STEPPED = "tests/database/test_stepped_clocks.py"
 _AHEAD = f"{_STEPPED}::test_a_server_that_steps_forward_is_refused_until_either_clock_explains_it"
 _BEHIND = f"{_STEPPED}::test_a_new_primary_that_is_behind_is_refused_until_it_has_passed_the_earlier_one"
+_LONG = f"{_STEPPED}::test_a_reading_that_took_long_replaces_no_precise_one_of_the_same_server"
 _NEVER_BACK = f"{_STEPPED}::test_whatever_the_clocks_of_the_primaries_time_never_goes_back"
 _POSTMASTERS = "berth/local/high_availability/postmasters.py"
 
@@ -145,7 +146,7 @@ MUTANTS: list[Mutant] = [
         _CLOCK,
         "        vague = False\n",
         "        vague = before is not None and reading.width > max(PRECISE_SECONDS, before.reading.width)\n",
-        (_NEVER_BACK,),
+        (_LONG,),
     ),
     Mutant(
         "a new primary need not pass the clock of the earlier one",
