@@ -62,11 +62,15 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Of the primaries of one database system: the last precise reading, the newest timeline, and what its clock must pass."""
+    """Of the primaries of one database system: the newest timeline, what its clock must pass, and the last precise reading.
+
+    The reading is of an earlier timeline (`read_on`) while the newest server is refused.
+    """
 
     timeline: int
-    reading: ClockReading
     passed: float
+    read_on: int
+    reading: ClockReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +93,14 @@ def judge_clock(before: Remembered | None, timeline: int, reading: ClockReading,
         return Judgement(before, ahead=stepped)
     if before is not None and timeline == before.timeline:
         passed = before.passed
-        vague = reading.width > max(PRECISE_SECONDS, before.reading.width)
     else:
         passed = reading.asked + expected.ahead_at_most()
-        vague = False
     behind = max(0.0, passed - reading.server)
     if behind > STEP_SECONDS_MAX:
         return Judgement(before and replace(before, timeline=timeline, passed=passed), behind=behind)
-    return Judgement(Remembered(timeline, expected if vague else reading, passed), behind=behind)
+    same = before is not None and timeline == before.read_on
+    vague = same and reading.width > max(PRECISE_SECONDS, expected.width)
+    return Judgement(Remembered(timeline, passed, timeline, expected if vague else reading), behind=behind)
 
 
 _remembered: dict[int, Remembered] = {}

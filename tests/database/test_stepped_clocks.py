@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.process.server_clocks import STEP_SECONDS_MAX, ClockReading, Remembered, judge_clock
@@ -161,6 +161,7 @@ OFFSETS = st.floats(-5, 5)
 FAILOVERS = st.lists(st.tuples(st.booleans(), st.floats(0, 20), OFFSETS, MOMENTS, MOMENTS), max_size=12)
 
 
+@settings(max_examples=300)
 @given(FAILOVERS)
 def test_whatever_the_clocks_of_the_primaries_time_never_goes_back(
     connections: list[tuple[bool, float, float, float, float]],

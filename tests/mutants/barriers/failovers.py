@@ -144,8 +144,8 @@ MUTANTS: list[Mutant] = [
         "a vague reading of the earlier primary stays when there is a new one",
         "database",
         _CLOCK,
-        "        vague = False\n",
-        "        vague = before is not None and reading.width > max(PRECISE_SECONDS, before.reading.width)\n",
+        "    same = before is not None and timeline == before.read_on\n",
+        "    same = before is not None\n",
         (_LONG,),
     ),
     Mutant(
