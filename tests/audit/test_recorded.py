@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from migrations.roles import Role
 from orchestrator.edge.edge import OPEN_PATHS
 from orchestrator.edge.routes import PUBLIC_ROUTES
 from orchestrator.http.audited.actions import ACTIONS, audited_action
-from tests.api.calling import Caller, Place, at_once, fresh, new_node, new_tenant, one_gpu, rent, ssh_key
+from tests.api.calling import Caller, Place, at_once, fresh, new_node, new_place, new_tenant, one_gpu, rent, ssh_key
 from tests.api.reservations.reserving import HOLDER, UNKNOWN_ID
 from tests.audit.reading import newest, rows_after
-from tests.support.public_api import PublicApi
+from tests.support.public_api import PublicApi, serving
 
 WRITES = sorted(
     (method, str(route.path))
@@ -137,6 +139,21 @@ def test_a_stranger_leaves_no_row(api: PublicApi, stranger: Caller) -> None:
     after = newest(api)
     assert stranger.call("POST", "/allocations", {}).status_code == 401
     assert rows_after(api, after) == []
+
+
+@pytest.mark.parametrize(("peer", "recorded"), [("10.0.0.1", "203.0.113.7"), ("192.0.2.9", "192.0.2.9")])
+def test_the_address_is_the_callers_which_only_a_trusted_proxy_may_name(
+    database_url: str, tmp_path: Path, peer: str, recorded: str
+) -> None:
+    with serving(database_url, tmp_path, Role.PUBLIC_API, peer, ["10.0.0.0/8"]) as api:
+        api.admin.http.headers["x-forwarded-for"] = "203.0.113.7"
+        tenant, place = new_tenant(api.admin), new_place(api.admin, api.database)
+        body, after = one_gpu(tenant, place), newest(api)
+        assert tenant.call("POST", "/allocations", body).status_code == 201
+        assert tenant.call("POST", "/ssh-keys", {}).status_code == 422
+        assert tenant.call("GET", "/admin/tenants").status_code == 403
+        assert api.admin.call("GET", "/admin/tenants").status_code == 200
+        assert [row.source for row in rows_after(api, after)] == [recorded] * 4
 
 
 def test_a_user_agent_is_bounded_and_without_control_characters(api: PublicApi, tenant: Caller) -> None:

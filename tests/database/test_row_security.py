@@ -70,7 +70,8 @@ from pg_policy p join pg_class c on c.oid = p.polrelid where c.relrowsecurity
 """
 _OF_TENANTS = """
 select distinct table_name::text from information_schema.columns join pg_class c on c.relname = table_name
-where c.relkind in ('r', 'p') and not c.relispartition and table_schema = 'public' and column_name in ('tenant_id', 'scope', 'namespace') order by 1
+where c.relkind in ('r', 'p') and not c.relispartition
+  and table_schema = 'public' and column_name in ('tenant_id', 'scope', 'namespace') order by 1
 """
 _CATALOGUE = "select oid, xmin::text from pg_policy union all select oid, xmin::text from pg_class order by 1"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,13 @@ def api_without_policies(
 
 
 @contextmanager
-def serving(url: str, directory: Path, role: Role | None) -> Iterator[PublicApi]:
-    """The application over this database, as this role; None: as the owner of the tables."""
-    services = build_services(settings_over(url, directory, ISSUER_SECONDS_MAX, role))
-    with TestClient(public_listener(services), raise_server_exceptions=False) as http:
+def serving(
+    url: str, directory: Path, role: Role | None, peer: str = "testclient", trusted_proxies: Sequence[str] = ()
+) -> Iterator[PublicApi]:
+    """The application over this database, as this role; None: as the owner of the tables. Requests come from `peer`."""
+    settings = settings_over(url, directory, ISSUER_SECONDS_MAX, role)
+    services = build_services(settings.model_copy(update={"trusted_proxies": list(trusted_proxies)}))
+    with TestClient(public_listener(services), raise_server_exceptions=False, client=(peer, 50000)) as http:
         with issuing(url, directory, http), psycopg.connect(url, autocommit=True) as database:
             yield PublicApi(Caller(http, insert_admin_key(url)), database, services)
         assert http.portal is not None
