@@ -21,6 +21,9 @@ PACKAGES := berth orchestrator worker outbox_relay node_agent migrations
 # Dozens of processes of ours start in the tests and the demo, and pytest rewrites every test module: none of it is compiled twice.
 unexport PYTHONDONTWRITEBYTECODE
 
+# What an installation may contain; requirements-redfish.lock is of tests alone.
+PRODUCT_LOCKS = requirements.lock requirements-libvirt.lock
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign gate upgrade-test mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
@@ -130,10 +133,10 @@ $(DEPLOY_MEDIUM): $(ROOT_KEYS) requirements.lock pyproject.toml $(wildcard deplo
 $(DEBIAN_IMAGE): deploy/guests/build-debian-guest deploy/guests/boot-disk
 	deploy/guests/build-debian-guest $@
 
-sbom: $(STAMP)  ## the packages of the lock with their hashes, as CycloneDX, in build/dist
+sbom: $(STAMP)  ## the packages of the product's locks with their hashes, as CycloneDX, in build/dist
 	@mkdir -p build/dist
-	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --sv 1.6 --of JSON --validate \
-	  --output-file build/dist/berth.cdx.json requirements.lock
+	cat $(PRODUCT_LOCKS) | $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --sv 1.6 --of JSON --validate \
+	  --output-file build/dist/berth.cdx.json -
 
 provenance: sbom  ## the wheel and the SBOM with their digests and origin, as a SLSA statement, in build
 	@rm -f build/dist/*.whl

@@ -35,6 +35,10 @@ class Settings(TemporalSettings):
     four_eyes: bool = Field(
         False, description="whether the API requires a second operator (its setting of this name), for `berth doctor`"
     )
+    sandbox_allowed: bool = Field(
+        False,
+        description="whether the API allows nodes that isolate nothing (its setting of this name), for `berth doctor`",
+    )
     backup_dir: Path | None = Field(
         None, description="directory of `berth backup`; `berth up` streams into it, `berth doctor` reports on it"
     )

@@ -1,7 +1,7 @@
 """`make provenance`: what was built, from what, as an in-toto statement with a SLSA provenance predicate.
 
-Subjects are the files of `build/dist` (wheel and SBOM) with their SHA-256. Dependencies are the commit, the lock and each wheel
-that the lock admits by hash. The statement is not signed: sign it with the release key (docs/how-to/release.md).
+Subjects are the files of `build/dist` (wheel and SBOM) with their SHA-256. Dependencies are the commit, the product's locks and
+each wheel that they admit by hash. The statement is not signed: sign it with the release key (docs/how-to/release.md).
 Source: in-toto Attestation Framework 1.0, SLSA Provenance 1.0.
 """
 
@@ -37,7 +37,7 @@ def statement(files: list[Path]) -> dict[str, Any]:
     """The statement about these files. Times are those of the commit, so the same commit gives the same text."""
     commit = git("rev-parse", "HEAD")
     committed_at = datetime.fromtimestamp(int(git("log", "-1", "--format=%ct")), UTC)
-    lock = ROOT / "requirements.lock"
+    locks = [ROOT / "requirements.lock", ROOT / "requirements-libvirt.lock"]
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": path.name, "digest": digest_of(path)} for path in sorted(files)],
@@ -49,7 +49,7 @@ def statement(files: list[Path]) -> dict[str, Any]:
                 "internalParameters": {"python": platform.python_version()},
                 "resolvedDependencies": [
                     {"name": "source", "digest": {"gitCommit": commit}},
-                    {"name": lock.name, "digest": digest_of(lock)},
+                    *({"name": lock.name, "digest": digest_of(lock)} for lock in locks if lock.exists()),
                 ],
             },
             "runDetails": {

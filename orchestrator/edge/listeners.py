@@ -21,6 +21,11 @@ from orchestrator.nodes.deploy_systems.chain import DeployChain
 from orchestrator.nodes.deploy_systems.identity import DEPLOY_CHAIN, PEER
 from orchestrator.settings import Settings
 
+IDLE_SECONDS_MAX = 30
+"""How long a served connection may send nothing."""
+NODE_IDLE_SECONDS_MAX = 90
+"""The same of a node's, which would pay for another handshake."""
+
 
 class NodeProtocol(BoundedHttpProtocol):
     """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it.
@@ -114,7 +119,7 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
     chain = DeployChain(deploy_cas[0], client_cas) if deploy_cas else None
     protocol = partial(NodeProtocol, counts=counts, certificates=certificates, deploy_chain=chain)
     config = _config(app, settings, settings.node_host, settings.node_port, protocol)
-    config.timeout_keep_alive = 90
+    config.timeout_keep_alive = NODE_IDLE_SECONDS_MAX
     return AcceptingServer(
         config, counts, tls=ReloadedContext(certificate, key, client_cas, *deploy_cas), header_from=None
     )
@@ -124,5 +129,5 @@ def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=True,
         loop="uvloop", http=protocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
-        backlog=4096, timeout_keep_alive=30, proxy_headers=False, ws="none",
+        backlog=4096, timeout_keep_alive=IDLE_SECONDS_MAX, proxy_headers=False, ws="none",
     )  # fmt: skip

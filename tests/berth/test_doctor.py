@@ -121,6 +121,14 @@ def test_passed_deadlines_offline_nodes_and_dead_letters(
     assert (verdict, "is a relay running?" in detail) == ("bad", True)
 
 
+def test_an_identity_with_two_keys(database_url: str, seeded: Seeded, database: psycopg.Connection) -> None:
+    assert "node identities" not in examined(BERTH_DATABASE_URL=database_url)
+    database.execute("update nodes set identity_conflict_at = now() where name = 'gpu-slice-1'")
+    verdict, detail = examined(BERTH_DATABASE_URL=database_url)["node identities"]
+    assert verdict == "bad"
+    assert "two keys were used as the identity of gpu-slice-1; revoke their certificates" in detail
+
+
 def test_a_superuser_sandboxes_and_tenants_without_limit(
     database_url: str, seeded: Seeded, database: psycopg.Connection
 ) -> None:
@@ -130,6 +138,9 @@ def test_a_superuser_sandboxes_and_tenants_without_limit(
     assert found["node drivers"] == ("warning", "1 run sandbox or noop, which isolate nothing: gpu-slice-1")
     assert found["gpu quotas"][0] == "warning"
     database.execute("update nodes set driver = 'guests'")
+    allowed = "all are for real guests; BERTH_SANDBOX_ALLOWED lets nodes enrol with sandbox or noop"
+    found = examined(BERTH_DATABASE_URL=database_url, BERTH_SANDBOX_ALLOWED="true")
+    assert found["node drivers"] == ("warning", allowed)
     database.execute("update tenant_quotas set gpus_limit = 8")
     database.execute("drop role if exists plain")
     database.execute("create role plain login password 'a-long-one' in role pg_read_all_data")

@@ -19,6 +19,8 @@ from deploy.release import audit_packages, provenance, scan_secrets
 from tests.deploy.deployment import ROOT
 
 LOCK = ROOT / "requirements.lock"
+PRODUCT_LOCKS = [LOCK, ROOT / "requirements-libvirt.lock"]
+TEST_LOCK = "requirements-redfish.lock"
 REPORT: dict[str, Any] = {
     "dependencies": [
         {"name": "safe", "version": "1", "vulns": []},
@@ -35,10 +37,12 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> str:
     recipe = (ROOT / "Makefile").read_text().partition("\nsbom:")[2].partition("\n\n")[0]
     options = re.search(r"cyclonedx-py (.*?) --output-file", recipe.replace("\\\n", " "), re.DOTALL)
     assert options is not None
+    assert f"PRODUCT_LOCKS = {' '.join(lock.name for lock in PRODUCT_LOCKS)}\n" in (ROOT / "Makefile").read_text()
     command = [str(Path(sys.executable).with_name("cyclonedx-py")), *options[1].split()]
     subprocess.run(
-        [*command, "--output-file", str(path), "requirements.lock"], cwd=ROOT, check=True, capture_output=True
-    )
+        [*command, "--output-file", str(path), "-"], cwd=ROOT, check=True, capture_output=True,
+        input=b"".join(lock.read_bytes() for lock in PRODUCT_LOCKS),
+    )  # fmt: skip
     return path.read_text()
 
 
@@ -46,7 +50,8 @@ def bill(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_bill_of_materials_is_valid_and_holds_every_package_with_every_hash(bill: str) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
     document = json.loads(bill)
-    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", LOCK.read_text(), re.MULTILINE))
+    text = "".join(lock.read_text() for lock in PRODUCT_LOCKS)
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
     listed = {part["name"]: part["version"] for part in document["components"]}
     assert listed.keys() == locked.keys()
     hashes = {
@@ -55,7 +60,7 @@ def test_the_bill_of_materials_is_valid_and_holds_every_package_with_every_hash(
         for reference in part["externalReferences"]
         for found in reference["hashes"]
     }
-    assert hashes == set(re.findall(r"sha256:([0-9a-f]{64})", LOCK.read_text()))
+    assert hashes == set(re.findall(r"sha256:([0-9a-f]{64})", text))
     assert document["metadata"]["component"]["name"] == "berth"
 
 
@@ -71,7 +76,8 @@ def test_the_statement_of_origin_names_the_commit_and_digests(tmp_path: Path) ->
     ).stdout.strip()
     sources = {part["name"]: part["digest"] for part in found["predicate"]["buildDefinition"]["resolvedDependencies"]}
     assert sources["source"] == {"gitCommit": commit}
-    assert sources["requirements.lock"] == {"sha256": hashlib.sha256(LOCK.read_bytes()).hexdigest()}
+    for lock in PRODUCT_LOCKS:
+        assert sources[lock.name] == {"sha256": hashlib.sha256(lock.read_bytes()).hexdigest()}
     assert provenance.statement([built]) == found, "the same commit gives the same statement"
 
 
@@ -90,6 +96,11 @@ def test_a_tree_that_differs_from_its_commit_has_no_statement_of_origin(tmp_path
     refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (refused.returncode, out.exists()) == (1, False)
     assert "the working tree differs from its commit" in refused.stderr
+
+
+def test_every_lock_is_of_the_product_or_of_the_tests_and_those_of_the_product_are_audited() -> None:
+    assert audit_packages.LOCKS == PRODUCT_LOCKS
+    assert {path.name for path in ROOT.glob("*.lock")} - {lock.name for lock in PRODUCT_LOCKS} == {TEST_LOCK}
 
 
 def test_a_known_vulnerability_is_reported_until_it_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from orchestrator.edge import connections
+from orchestrator.edge import connections, listeners
 from orchestrator.edge.connection_counts import ConnectionCounts
 from tests.security.listener import BIG_BYTES, UPGRADE, Listener, get, listening, received_until_closed
 from tests.support.waiting import wait_for
@@ -49,6 +49,15 @@ def test_a_head_that_does_not_come_whole_ends_the_connection(listener: Listener,
     with listener.connect() as connection:
         connection.sendall(sent)
         assert received_until_closed(connection) == b""
+
+
+def test_a_served_connection_that_sends_nothing_more_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listeners, "IDLE_SECONDS_MAX", SOON_SECONDS)
+    with listening() as listener, listener.connect() as connection:
+        connection.sendall(get("/"))
+        assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+        assert received_until_closed(connection) == b""
+        listener.wait_until_empty()
 
 
 @pytest.mark.parametrize("sent", [b"GET / HT", b"\r\n"], ids=["half a head", "an empty line"])

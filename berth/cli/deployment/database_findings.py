@@ -74,7 +74,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield release_finding(url)
     yield machine_finding(url)
     yield from node_trust_findings(url)
-    yield from stored_findings(read_security(url))
+    yield from stored_findings(read_security(url), settings.sandbox_allowed)
     yield from operator_findings(url, settings)
 
 

@@ -72,8 +72,8 @@ def _is_verified(parts: SplitResult) -> bool:
     return parts.scheme in ("https", "tls", "wss")
 
 
-def stored_findings(readings: SecurityReadings) -> Iterator[Finding]:
-    """What the database says of its role, of nodes and of tenants."""
+def stored_findings(readings: SecurityReadings, sandbox_allowed: bool) -> Iterator[Finding]:
+    """What the database says of its role, of nodes and of tenants; `sandbox_allowed` by the environment."""
     role = f"{readings.role} is a superuser" if readings.superuser else f"{readings.role} is no superuser"
     advice = "; nothing in the database is protected from the processes: use a role that owns no more than it needs"
     yield Finding(
@@ -82,7 +82,9 @@ def stored_findings(readings: SecurityReadings) -> Iterator[Finding]:
     count = len(readings.sandbox_nodes)
     shown = ", ".join(readings.sandbox_nodes[:NAMED_MAX])
     detail = f"{count} run {ISOLATING_NOTHING}, which isolate nothing: {shown}" if count else "all are for real guests"
-    yield Finding("node drivers", "warning" if count else "ok", detail)
+    if sandbox_allowed:
+        detail += f"; BERTH_SANDBOX_ALLOWED lets nodes enrol with {ISOLATING_NOTHING}"
+    yield Finding("node drivers", "warning" if count or sandbox_allowed else "ok", detail)
     count = len(readings.unlimited_tenants)
     shown = ", ".join(readings.unlimited_tenants[:NAMED_MAX])
     detail = f"{count} have no limit of GPUs: {shown}" if count else "each tenant has a limit of GPUs"
