@@ -24,7 +24,16 @@ from tests.mutants import (
     webhooks,
     worker,
 )
-from tests.mutants.barriers import backups, continuity, failovers, lost_intervals, restores, tenant_filters, upgrades
+from tests.mutants.barriers import (
+    backups,
+    continuity,
+    failovers,
+    lost_intervals,
+    outer_guards,
+    restores,
+    tenant_filters,
+    upgrades,
+)
 from tests.mutants.fleet import (
     burn_ins,
     consoles,
@@ -110,6 +119,7 @@ MODULES = (
     client,
     continuity,
     failovers,
+    outer_guards,
     upgrades,
     verbs,
     edge,

@@ -6,6 +6,7 @@ is released), test_sequences.py (no number twice), tests/backup (what is restore
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
 from collections.abc import Iterator
@@ -129,13 +130,11 @@ def restore(drill: Drill, moment: str) -> None:
     """The disaster, and the page from its first step to its last."""
     postgres = drill.whole.server("postgres")
     assert isinstance(postgres, LocalPostgres)
-    user = postgres_user(postgres.directory, Path(postgres.program("postgres")).parent.parent) or "root"
+    user = postgres_user(postgres.directory, Path(postgres.program("postgres")).parent.parent) or getpass.getuser()
     drill.lose_the_database()
     for name in drill.processes:
         drill.whole.kill(name)
-    named = {"data": postgres.directory, "wal": drill.place / "wal", "moment": moment, "postgres_user": user}
-    drill.run("copy", **named)
-    drill.run("recover", **named)
+    drill.run("restore", data=postgres.directory, moment=moment, postgres_user=user)
     postgres.start()
     wait_for(lambda: not drill.row("select pg_is_in_recovery() as it")["it"], "the end of the recovery")
     for block in ("begin", "export", "rebuild", "finish"):

@@ -12,6 +12,7 @@ RETENTION = "tests/backup/test_retention.py"
 ESCROW = "tests/backup/test_escrow.py"
 DOCTOR = "tests/backup/test_doctor.py"
 WAL = "tests/backup/test_wal.py"
+RESTORE = "tests/backup/test_restoring.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
@@ -237,5 +238,37 @@ MUTANTS: list[Mutant] = [
         "            os.truncate(staged, segment_bytes)\n",
         "            pass\n",
         (f"{WAL}::test_a_torn_segment_is_staged_with_its_whole_size",),
+    ),
+    Mutant(
+        "a restored data directory has its name before it is whole",
+        "backup",
+        f"{HERE}/restoring.py",
+        '        unfinished = data.with_name(f"{UNFINISHED}{data.name}")\n',
+        "        unfinished = data\n",
+        (f"{RESTORE}::test_a_killed_restore_leaves_no_data_directory_and_the_next_one_makes_it",),
+    ),
+    Mutant(
+        "a restore replaces what is in a data directory",
+        "backup",
+        f"{HERE}/restoring.py",
+        "            _require_free(data)\n",
+        "",
+        (f"{RESTORE}::test_what_cannot_be_restored_changes_nothing",),
+    ),
+    Mutant(
+        "a damaged backup is restored",
+        "backup",
+        f"{HERE}/restoring.py",
+        "            check_files(source, read_manifest(source))\n",
+        "",
+        (f"{RESTORE}::test_what_cannot_be_restored_changes_nothing",),
+    ),
+    Mutant(
+        "a restore goes past its moment",
+        "backup",
+        f"{HERE}/restoring.py",
+        "        if at is not None:\n",
+        "        if False:\n",
+        (f"{RESTORE}::test_postgresql_recovers_to_the_moment_on_a_new_timeline",),
     ),
 ]

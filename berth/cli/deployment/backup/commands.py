@@ -149,6 +149,36 @@ def verify(
         raise Refused(result.detail or "the backup is not right", code=result.code or "restore_failed")
 
 
+@command(app, "restore")
+def restore(
+    session: Session,
+    data: Annotated[Path, typer.Option("--data", help="PostgreSQL's data directory, new or empty")],
+    directory: DirectoryOption = None,
+    backup: Annotated[str | None, typer.Option("--backup", help="name of the backup; default: the newest")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="recover up to this time; default: all WAL")] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", help="system user that PostgreSQL runs as; needed as root")
+    ] = None,
+) -> None:
+    """Copy a backup and its WAL into a new data directory. PostgreSQL recovers it up to the moment when it starts there."""
+    # As above.
+    from berth.cli.deployment.backup.restoring import WAL, restore_backup
+
+    with _named(), session.errors.status("copying"):
+        done = restore_backup(_directory(session, directory), data, moment(at, "--at"), backup, owner)
+    if session.json:
+        session.console.print_json(data=asdict(done))
+        return
+    gap = "; streamed WAL behind it has a gap, so that the recovery ends there" if done.wal_gap else ""
+    session.console.print(
+        f"{done.data} has backup {done.backup} and {done.wal_segments} WAL segments{gap}. Start PostgreSQL on it: it recovers"
+        f" up to {done.target or 'the end of the WAL'} and goes on as a primary on a new timeline. Then go on with"
+        f" `berth migrate` and `berth restore begin`; delete {WAL} in it when PostgreSQL accepts writes",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
 @command(app, "keys")
 def keys(
     session: Session,

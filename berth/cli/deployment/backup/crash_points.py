@@ -14,4 +14,5 @@ class CrashPoint(StrEnum):
     AFTER_DISCARD = "backup.after_discard"
     AFTER_RESTORE = "backup.after_restore"
     BEFORE_RESULT = "backup.before_result"
+    BEFORE_RESTORED = "backup.before_restored"
     BEFORE_ESCROW = "backup.before_escrow"

@@ -27,6 +27,7 @@ from berth.process.durable_directories import sync_directory
 MARK = "backup.json"
 FORMAT = 1
 RUN_LOCK, STREAM_LOCK, RETENTION_LOCK, VERIFY_LOCK = "run.lock", "stream.lock", "retention.lock", "verify.lock"
+RESTORE_LOCK = "restore.lock"
 UNFINISHED, DISCARDED = ".unfinished-", ".discarded-"
 FOLDERS = ("base", "wal", "keys")
 
