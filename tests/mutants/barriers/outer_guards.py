@@ -51,12 +51,12 @@ MUTANTS: list[Mutant] = [
         (_MAY_NOT, "tests/database/test_privileges.py::test_each_role_has_exactly_the_rights_that_the_page_lists"),
     ),
     Mutant(
-        "the worker's user of NATS may publish events",
+        "the worker's user of NATS may delete the stream",
         "security",
         _NATS,
         'WORKER_MAY {\n  publish {\n    allow: [\n',
-        'WORKER_MAY {\n  publish {\n    allow: [\n      "berth.events.>"\n',
-        ("tests/security/test_nats_roles.py::test_only_relay_and_operators_write_events",),
+        'WORKER_MAY {\n  publish {\n    allow: [\n      "$JS.API.STREAM.>"\n',
+        ("tests/security/test_nats_roles.py::test_only_relay_and_operators_change_the_stream",),
     ),
     Mutant(
         "a PROXY header of any length is read",
