@@ -1,14 +1,14 @@
 """`python -m tests.mutants [--selected] [--noun N] [--name TEXT] [--parallel 2]`: plants mutants; a test must catch each.
 
-The tests first run without a mutant. Each mutant then runs in a copy of the working tree, so the tree itself is never
-changed. A mutant whose named tests pass has survived: exit 1, unless `SURVIVORS` lists it with its reason. A mutant
-whose text is not found, or whose tests fail without it, cannot run or do not end, is broken: exit 2.
+The tests first run without a mutant; if pytest cannot run them or does not end, no mutant is planted: exit 2. Each mutant
+then runs in a copy of the working tree, so the tree itself is never changed. A mutant whose named tests pass has survived:
+exit 1, unless `SURVIVORS` lists it with its reason. A mutant whose text is not found, one of whose tests fails or is skipped
+without it, or whose tests cannot run with it or do not end, is broken: exit 2.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -22,17 +22,15 @@ from queue import SimpleQueue
 
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import SURVIVORS, Mutant
-from tests.mutants.selection.rule import PARALLEL, estimate, selected
+from tests.mutants.runner.runs import TestsDidNotRun, outcome_of, run_tests, unfit_tests
+from tests.mutants.selection.rule import PARALLEL, estimate, estimate_without, selected
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 300.0
-"""For the tests of one mutant; for those of all without a mutant ten times as long."""
-PASSED, FAILED = 0, 1
-"""pytest's exit statuses when tests ran; 2 to 5 mean that they could not run."""
-NOT_RUN = -1
-GENERATED = "/test_contract.py"
-"""Tests whose cases schemathesis generates."""
-SETUP_FAILED = "ERROR at setup of "
+"""For the tests of one mutant."""
+WITHOUT_SECONDS_MIN = 10 * SECONDS_MAX
+"""For the tests of all mutants without one; longer where `SLOWER` times the expected time is longer."""
+SLOWER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +53,6 @@ def copy_tree(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def run_tests(tree: Path, tests: Sequence[str], *options: str, seconds_max: float = SECONDS_MAX) -> tuple[int, str]:
-    """Exit status and output of these tests in `tree`; `NOT_RUN` if a fixture failed or they did not end."""
-    # The plugin of schemathesis takes a second of a processor to import.
-    without = [] if any(GENERATED in test for test in tests) else ["-p", "no:schemathesis"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *without, *options, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=seconds_max, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return NOT_RUN, f"no end within {seconds_max:g} s"
-    status = NOT_RUN if done.returncode == FAILED and SETUP_FAILED in done.stdout else done.returncode
-    return status, done.stdout or done.stderr
-
-
 def rewrite(file: Path, text: str) -> None:
     """Write a source file, and delete its bytecode, which Python trusts by time in seconds and size."""
     file.write_text(text)
@@ -89,21 +71,22 @@ def judge(mutant: Mutant, trees: SimpleQueue[Path]) -> Verdict:
         text = file.read_text()
         rewrite(file, text.replace(mutant.old, mutant.new))
         try:
-            status, output = run_tests(tree, mutant.tests, "-x", "-n", "0")
+            run = run_tests(tree, mutant.tests, "-x", "-n", "0", seconds_max=SECONDS_MAX)
         finally:
             rewrite(file, text)
-        outcome = {PASSED: "survived", FAILED: "caught"}.get(status, "broken")
-        return Verdict(mutant, outcome, time.monotonic() - began, output[-1_500:])
+        outcome, detail = outcome_of(run)
+        return Verdict(mutant, outcome, time.monotonic() - began, detail)
     finally:
         trees.put(tree)
 
 
-def failing_without(tree: Path, mutants: Sequence[Mutant], parallel: int) -> list[str]:
-    """The tests of these mutants that fail without any mutant, as pytest's summary names them."""
+def unfit_without(tree: Path, mutants: Sequence[Mutant], parallel: int) -> dict[str, str]:
+    """The node ids of these mutants whose tests fail, are skipped or do not run without any mutant, each with a sentence."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
-    _, output = run_tests(tree, tests, "-rfE", "-n", str(parallel), seconds_max=10 * SECONDS_MAX)
-    print(output.splitlines()[-1] if output else "no output", flush=True)  # noqa: T201
-    return [line.partition(" ")[2] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    seconds_max = max(WITHOUT_SECONDS_MIN, SLOWER * estimate_without(mutants))
+    run = run_tests(tree, tests, "-n", str(parallel), seconds_max=seconds_max)
+    print(run.output.splitlines()[-1] if run.output else "no output", flush=True)  # noqa: T201
+    return unfit_tests(run, tests)
 
 
 def judge_all(mutants: Sequence[Mutant], parallel: int) -> list[Verdict]:
@@ -115,11 +98,12 @@ def judge_all(mutants: Sequence[Mutant], parallel: int) -> list[Verdict]:
             tree = Path(folder) / str(number)
             copy_tree(tree)
             trees.put(tree)
-        failing = failing_without(Path(folder) / "0", mutants, parallel)
+        unfit = unfit_without(Path(folder) / "0", mutants, parallel)
         runnable = []
         for mutant in mutants:
-            if any(line.startswith(mutant.tests) for line in failing):
-                verdicts.append(Verdict(mutant, "broken", 0.0, "its tests fail without it"))
+            reasons = [unfit[test] for test in mutant.tests if test in unfit]
+            if reasons:
+                verdicts.append(Verdict(mutant, "broken", 0.0, "; ".join(reasons)))
                 show(verdicts[-1])
             else:
                 runnable.append(mutant)
@@ -127,6 +111,8 @@ def judge_all(mutants: Sequence[Mutant], parallel: int) -> list[Verdict]:
             for verdict in pool.map(lambda mutant: judge(mutant, trees), runnable):
                 verdicts.append(verdict)
                 show(verdict)
+    if unfit:
+        print(f"{len(unfit)} node ids can catch no mutant:", *unfit.values(), sep="\n  ", flush=True)  # noqa: T201
     return verdicts
 
 
@@ -154,7 +140,11 @@ def main() -> int:
     ]  # fmt: skip
     began = time.monotonic()
     print(f"{len(mutants)} mutants, about {estimate(mutants) / 60:.0f} min on two idle cores", flush=True)  # noqa: T201
-    verdicts = judge_all(mutants, chosen.parallel)
+    try:
+        verdicts = judge_all(mutants, chosen.parallel)
+    except TestsDidNotRun as problem:
+        print(problem)  # noqa: T201
+        return 2
     survived = [verdict.mutant.name for verdict in verdicts if verdict.outcome == "survived"]
     unlisted = [name for name in survived if name not in SURVIVORS]
     broken = sum(verdict.outcome == "broken" for verdict in verdicts)

@@ -54,8 +54,12 @@ def _of_every_file(mutants: Iterable[Mutant]) -> list[Mutant]:
     return [mutant for one_of_each in rounds for mutant in one_of_each if mutant is not None]
 
 
-def estimate(mutants: Sequence[Mutant]) -> float:
-    """Seconds until all are judged, `PARALLEL` at once: first their tests without a mutant, each test once, then each mutant."""
+def estimate_without(mutants: Sequence[Mutant]) -> float:
+    """Seconds of their tests without a mutant, each test once, on `PARALLEL` processes."""
     tests = {test for mutant in mutants for test in mutant.tests}
-    without = START_SECONDS + sum(recorded().get(test, UNRECORDED_SECONDS) for test in tests) / PARALLEL
-    return without + sum(map(seconds_of, mutants)) / PARALLEL
+    return START_SECONDS + sum(recorded().get(test, UNRECORDED_SECONDS) for test in tests) / PARALLEL
+
+
+def estimate(mutants: Sequence[Mutant]) -> float:
+    """Seconds until all are judged, `PARALLEL` at once: first their tests without a mutant, then each mutant."""
+    return estimate_without(mutants) + sum(map(seconds_of, mutants)) / PARALLEL

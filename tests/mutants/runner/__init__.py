@@ -1,0 +1,1 @@
+"""Runs the tests that mutants name, and says what their outcomes mean."""
