@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from tests.architecture.source_modules import PACKAGES, ROOT, modules, parsed
 from tests.support.command_sources import command_modules, command_trees
 
-TOP_LEVEL = {*PACKAGES, "tests", "benchmarks", "docs", "deploy"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "shared", "base", "core", "manager", "managers"}
 SQL = re.compile(r"^\s*(select|insert into|update|delete from|with|create|alter|drop)\s", re.IGNORECASE)
 MAY_HOLD_SQL = (
@@ -146,14 +144,6 @@ def without_docstring(tree: ast.Module) -> Iterator[int]:
     """The first line of a module without a docstring."""
     if ast.get_docstring(tree) is None:
         yield 1
-
-
-def test_the_top_level_is_what_the_design_names() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    folders = {line.split("/")[0] for line in listed if "/" in line and not line.startswith(".")}
-    assert folders == TOP_LEVEL
 
 
 def test_no_module_is_named_after_nothing() -> None:
