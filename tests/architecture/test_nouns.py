@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.architecture.source_modules import modules
+from tests.architecture.measures import name_of, tracked
+from tests.architecture.source_modules import ROOT, modules
 
 # Each noun names only nouns above it, so that there is no cycle.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -49,6 +51,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "notifications": ("audit", "log", "operations"),
     "webhooks": ("audit", "log", "operations"),
 }
+# Folders beside the nouns.
+LAYERS = {"database", "edge", "http", "verification"}
+# What the processes of `worker` share: each may import it.
+SHARED_BY_PROCESSES = {"health", "problems", "startup", "supervision", "sweepers"}
 # A leaf has no SQL and imports only leaves of other nouns.
 LEAF = re.compile(
     r"orchestrator\.[a-z]+\.(states|rules|refusals|outcomes|tables|failures|waits|subject|principals|roles|required_roles|shapes|events|event_types"
@@ -68,7 +74,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
                 yield node.module
 
 
-def name_of(path: str) -> str:
+def dotted(path: str) -> str:
     """Dotted name of a module."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
@@ -76,7 +82,7 @@ def name_of(path: str) -> str:
 @functools.cache
 def trees() -> dict[str, ast.Module]:
     """Every module of the orchestrator by its dotted name."""
-    return {name_of(path): tree for path, tree in modules("orchestrator")}
+    return {dotted(path): tree for path, tree in modules("orchestrator")}
 
 
 @functools.cache
@@ -113,8 +119,53 @@ def test_the_list_has_no_cycle() -> None:
         above.add(noun)
 
 
-def test_every_folder_with_tables_is_a_noun() -> None:
-    assert {noun_of(name) for name in trees() if name.endswith(".tables")} - {"database"} <= set(MAY_IMPORT)
+def test_every_folder_beside_the_layers_is_a_noun() -> None:
+    assert {
+        name_of(path.parent) for path in tracked("orchestrator/*/*.py") if path.parent.parent == ROOT / "orchestrator"
+    } == {f"orchestrator/{folder}" for folder in {*MAY_IMPORT, *LAYERS}}
+
+
+def contract(name: str) -> dict[str, set[str]]:
+    """The lists of modules of an import contract."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (found,) = [one for one in settings if one["name"] == name]
+    return {key: set(found[key]) for key in ("source_modules", "forbidden_modules")}
+
+
+def parts(package: str) -> set[str]:
+    """The modules and folders of a package, but its entry."""
+    paths = [path.relative_to(ROOT / package).parts for path in tracked(f"{package}/*.py")]
+    return {path[0].removesuffix(".py") for path in paths} - {"__init__", "__main__"}
+
+
+def test_no_part_of_the_orchestrator_is_missing_below_the_edge() -> None:
+    """The contract names each noun, and what is beside them."""
+    above = {"edge", "app", "verification"}
+    assert contract("Nothing in a noun imports the edge, the application or the checks") == {
+        "source_modules": {f"orchestrator.{part}" for part in parts("orchestrator") - above},
+        "forbidden_modules": {f"orchestrator.{part}" for part in above},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "libraries"),
+    [
+        ("The webhook sender reaches neither Temporal nor NATS nor the worker", "webhooks", {"temporalio", "nats"}),
+        ("The audit streamer reaches neither Temporal nor the worker", "audit_stream", {"temporalio"}),
+    ],
+)
+def test_no_part_of_the_worker_is_missing_in_a_contract(name: str, own: str, libraries: set[str]) -> None:
+    assert contract(name) == {
+        "source_modules": {f"worker.{own}"},
+        "forbidden_modules": libraries | {f"worker.{part}" for part in parts("worker") - SHARED_BY_PROCESSES - {own}},
+    }
+
+
+def test_no_part_of_the_worker_may_send_webhooks() -> None:
+    assert contract("The worker sends no webhooks") == {
+        "source_modules": {f"worker.{part}" for part in parts("worker") - {"webhooks"}},
+        "forbidden_modules": {"worker.webhooks"},
+    }
 
 
 def test_leaves_import_only_leaves_of_other_nouns() -> None:
