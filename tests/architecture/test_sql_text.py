@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.architecture import measures
 from tests.architecture.source_modules import modules
 
 # Parts of statements, written in lower case in this tree. Prose has these words too, but not in these surroundings.
@@ -124,3 +125,24 @@ def test_a_planted_composition_is_found(planted: str) -> None:
 )  # fmt: skip
 def test_what_is_allowed_is_not_found(allowed: str) -> None:
     assert list(builds_sql(ast.parse(allowed))) == []
+
+
+def test_the_format_of_times_is_in_the_function_rfc3339_alone() -> None:
+    """The escaped quotes of a literal of Python count as quotes."""
+    paths = measures.tracked(
+        "orchestrator/*", "worker/*", "outbox_relay/*", "berth/*", "migrations/*", "benchmarks/*", "deploy/*"
+    )
+    found = [
+        measures.name_of(path) for path in paths if path.suffix in (".py", ".sql") and has_time_format(path.read_text())
+    ]
+    assert found == ["migrations/functions/database/rfc3339.sql"]
+
+
+def has_time_format(text: str) -> bool:
+    """Whether the text formats a time with its fraction as RFC 3339."""
+    return '"T"HH24:MI:SS.' in text.replace("\\", "")
+
+
+@pytest.mark.parametrize("planted", ["""'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'""", """"'YYYY-MM-DD\\"T\\"HH24:MI:SS.US'" """])
+def test_a_planted_format_is_found(planted: str) -> None:
+    assert has_time_format(planted)

@@ -66,7 +66,7 @@ def fill(url: str) -> Seeded:
         database.execute(
             "insert into outbox (event_type, correlation_id, tenant_id, subject, payload) select 'provisioning.failed',"
             " correlation_id, tenant_id, 'allocations/' || id, jsonb_build_object('allocation_id', id, 'failed_at',"
-            """ to_char(failed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) from allocations where id = %s""",
+            """ rfc3339(failed_at)) from allocations where id = %s""",
             (own["failed"],),
         )
         database.execute("alter table allocations enable trigger all")

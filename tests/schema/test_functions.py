@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -250,3 +251,10 @@ def test_functions_have_a_readable_size() -> None:
         file.name: sum(not line.startswith("--") for line in file.text.splitlines()) for file in read_functions()
     }
     assert {name: length for name, length in lengths.items() if length > LINES_MAX} == {}
+
+
+def test_a_time_is_formatted_in_the_statement_without_a_call(schema: psycopg.Connection[Any]) -> None:
+    """`rfc3339` is inlined, so that statements of the hot path cost what the expression costs."""
+    plan = schema.execute("explain (verbose) select rfc3339(occurred_at) from log").fetchall()
+    assert "to_char(" in str(plan)
+    assert "rfc3339" not in str(plan)

@@ -141,7 +141,7 @@ moved as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     select cast(:event_type as text), at.now, m.correlation_id, m.tenant_id, 'allocations/' || m.id, :operation_key, :request_id,
            cast(:payload as jsonb) || jsonb_build_object(
-               cast(:to_state as text) || '_at', to_char(m.since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+               cast(:to_state as text) || '_at', rfc3339(m.since))
            || case when m.proof_of_life_at is null then '{}' else jsonb_build_object(
                'last_proof_of_life_at', rfc3339(m.proof_of_life_at), 'outage_since', rfc3339(m.health_since),
                'outage_cause', m.health_cause, 'outage_lost_at', rfc3339(m.lost_at)) end

@@ -17,7 +17,7 @@ TRANSACTION = "transaction"
 # The JSON object's members after `prev_version`, to its closing brace. A transaction's members are beside the envelope's, as the
 # client sent them, and its request_id is its key.
 _REST = """
-concat(',"timestamp":"', to_char(occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+concat(',"timestamp":"', rfc3339(occurred_at),
        '","leader_id":', to_json(leader_id), ',"event_id":"', event_id, '","event_type":', to_json(event_type),
        ',"subject":', to_json(subject), ',"correlation_id":"', correlation_id, '"', ',"tenant_id":"' || tenant_id || '"',
        ',"operation_key":' || to_json(operation_key),

@@ -51,7 +51,7 @@ with written as (
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     select 'operation.refused', now, :correlation_id, :tenant_id, 'operations/' || md5(:scope || ' ' || :key), :key, :request_id,
            jsonb_build_object('code', cast(:code as text), 'status', cast(:status as integer), 'reason', null,
-                              'judged_at', to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+                              'judged_at', rfc3339(now))
     from clock_timestamp() now
     returning event_id
 ), audited as (

@@ -33,7 +33,7 @@ with given as materialized (
         retention float8, status smallint, code text, document jsonb, tenant_id uuid, correlation_id uuid,
         request_id text, reason text, ending boolean, caller jsonb)
 ), clock as materialized (
-    select now, to_char(now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as text,
+    select now, rfc3339(now) as text,
            case when cast(:together as boolean) then shorten_lock_timeout() end as waits
     from clock_timestamp() now
 ), stored as (

@@ -28,7 +28,7 @@ update webhook_deliveries d set
     ended_at = case when :state <> 'pending' then clock_timestamp() end,
     history = case when jsonb_array_length(d.history) >= :history_max then d.history - 0 else d.history end || jsonb_build_array(
         jsonb_build_object(
-            'at', to_char(d.attempted_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+            'at', rfc3339(d.attempted_at),
             'duration_ms', cast(:duration_ms as integer), 'response_status', cast(:response_status as integer),
             'error', cast(:error as text)))
 where d.webhook_id = :webhook_id and d.number = :number and d.claims = :lease_number and d.leased

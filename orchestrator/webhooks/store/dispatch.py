@@ -119,7 +119,7 @@ select c.webhook_id, w.tenant_id, c.number, c.claims as lease_number, c.attempts
         where key ->> 'until' is null or cast(key ->> 'until' as timestamptz) > clock_timestamp()) as keys,
        case when l.version is not null then concat(
            '{"specversion":"1.0","id":"', l.event_id, '","source":"/berth/log","type":', to_json('berth.' || l.event_type),
-           ',"time":"', to_char(l.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+           ',"time":"', rfc3339(l.occurred_at),
            '","datacontenttype":"application/json","version":"', l.version, '","prevversion":"', l.prev_version,
            '","correlationid":"', l.correlation_id, '","traceparent":"00-',
            replace(l.correlation_id::text, '-', ''), '-', right(replace(l.correlation_id::text, '-', ''), 16), '-01"',
