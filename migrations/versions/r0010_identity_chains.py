@@ -11,6 +11,7 @@ STATEMENTS = (
     "alter table node_certificates add column predecessor text, add column pem text",
     "comment on column node_certificates.predecessor is 'Serial number of the one before; null for the first of an epoch.'",
     "comment on column node_certificates.pem is 'For a repeated request; null if issued before revision 0010.'",
+    # Refuse a second successor of a certificate. The issuer asks whether a certificate has one.
     "create unique index one_successor on node_certificates (predecessor) where predecessor is not null",
 )
 

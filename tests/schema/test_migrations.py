@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -112,12 +111,37 @@ def test_every_table_has_a_comment(database_url: str) -> None:
         assert connection.execute(UNCOMMENTED_TABLES).fetchall() == []
 
 
+INDEX = re.compile(
+    r"""^(?P<before>.*)\n[\s"'b]*create (?:unique )?index (?:concurrently )?(?P<name>\w+)""", re.MULTILINE
+)
+
+
+def unexplained_indexes(text: str) -> list[str]:
+    """Indexes that a schema file or a revision creates with neither a comment on the line before nor `comment on index`."""
+    return [
+        found["name"]
+        for found in INDEX.finditer(text)
+        if not found["before"].lstrip().startswith(("-- ", "# ")) and f"comment on index {found['name']} is" not in text
+    ]
+
+
 def test_every_index_names_the_query_it_serves() -> None:
-    for path in SCHEMA.glob("*.sql"):
-        lines = path.read_text().splitlines()
-        for before, line in pairwise(lines):
-            if re.match(r"create (unique )?index", line):
-                assert before.startswith("-- "), f"{path.name}: {line}"
+    """Of the baseline and of every revision since."""
+    files = [*SCHEMA.glob("*.sql"), *(SCHEMA.parent / "versions").rglob("*.py")]
+    texts = {path.name: path.read_text() for path in files}
+    created = {name: re.findall(r"\bcreate (?:unique )?index\b", text) for name, text in texts.items()}
+    assert {name: len(found) for name, found in created.items()} == {
+        name: len(INDEX.findall(text)) for name, text in texts.items()
+    }
+    assert sum(map(len, created.values())) > 100
+    assert {name: found for name, text in texts.items() if (found := unexplained_indexes(text))} == {}
+
+
+@pytest.mark.parametrize("comment", ["", "-- For the list.\n", "comment on index other is 'The list.';\n"])
+def test_an_index_without_a_comment_is_found(comment: str) -> None:
+    text = f"create table a (b int);\n{comment}create index by_b on a (b);\n"
+    assert unexplained_indexes(text) == ([] if comment.startswith("--") else ["by_b"])
+    assert unexplained_indexes(f"{text}comment on index by_b is 'The list.';\n") == []
 
 
 def test_no_migration_contains_a_function_body() -> None:
