@@ -1,4 +1,4 @@
-"""Holds of future windows through HTTP, in a fleet where no slot is free without an end, over the bare rows of a placement."""
+"""Holds of future windows through HTTP, in a fleet where no slot is free without an end, over bare rows of the frozen copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from benchmarks.bare_rows import bare_rows_per_second
+from benchmarks.bare_rows import FrozenRows
 from benchmarks.figures import Figure
 from benchmarks.load import Outcome, drive_given
 from benchmarks.reserving import HOLDER
@@ -41,11 +41,11 @@ def run(quick: bool) -> list[Figure]:
     found: dict[int, list[Outcome]] = {clients: [] for clients in CLIENTS}
     with bench() as servers:
         url, tenants = servers.fleet(NODES)
+        rows = FrozenRows(servers.postgres, NODES)
         endpoints = servers.endpoints(url)
         servers.api(endpoints)
         for _ in range(rounds):
-            _empty(url)
-            bare.append(bare_rows_per_second(servers.postgres, url, BARE_PLACEMENTS // share))
+            bare.append(rows.per_second(BARE_PLACEMENTS // share))
             for clients, outcomes in found.items():
                 _empty(url)
                 _book(url)

@@ -215,3 +215,14 @@ def test_no_command_calls_another() -> None:
 
 def test_commands_have_names_of_their_own() -> None:
     assert {"create_allocations", "release_allocation", "hold_resources", "commit_transactions"} <= set(command_trees())
+
+
+def test_ratios_of_benchmarks_are_over_the_frozen_bare_rows() -> None:
+    """`create` has the present schema's as a second figure; every other one knows the frozen copy alone (DESIGN §10)."""
+    users = {
+        path
+        for path, tree in modules("benchmarks")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "bare_rows_per_second" in [alias.name for alias in node.names]
+    }
+    assert users == {"benchmarks/create.py"}
