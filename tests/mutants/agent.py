@@ -27,7 +27,7 @@ MUTANTS: list[Mutant] = [
         "node_agent/executor.py",
         "if journaled is not None and journaled.body is not None:",
         "if False:",
-        ("tests/node_agent/test_at_most_once.py",),
+        ("tests/node_agent/test_at_most_once.py::test_a_task_handed_out_again_while_it_runs_has_one_effect",),
     ),
     Mutant(
         "an expired task begins when its turn comes",

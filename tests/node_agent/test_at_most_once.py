@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 
 from node_agent.drivers.sandbox.records import AllocationDirectory
+from node_agent.journal_state import REPORTED_KEPT
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
 
 
-# Long. tests/node_agent/test_crashes.py hands a task out again.
-@pytest.mark.full
 def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> None:
     """The server hands it out on every poll, although the agent names it as known."""
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
-        slow = {"slow_phase_seconds": "2", "slow_phase": "guest_marker"}
+        slow = {"slow_phase_seconds": "0.4", "slow_phase": "guest_marker"}
         body = plane.body(TaskType.VM_PROVISION, tenant.provision([1], faults=slow), allocation)
         task = await plane.hand_out(body)
         await plane.until(lambda: "ssh_ready" in plane.progress[task])
@@ -40,7 +39,7 @@ def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> Non
         assert agent.log.count("task_ended") == 2, "the provision and the release"
         assert [report.outcome for report in plane.results[task]] == ["completed"]
 
-    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.5")
+    play(scenario, BERTH_AGENT_WAIT_SECONDS="0.05")
 
 
 @pytest.mark.full
@@ -71,7 +70,7 @@ def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
 
 @pytest.mark.full
 def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) -> None:
-    """The agent keeps the last 64 reports; a server restored from a backup hands out a task older than those."""
+    """The agent keeps so many reports; a server restored from a backup hands out a task older than those."""
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
@@ -79,7 +78,10 @@ def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) ->
         assert (await plane.result_of(task)).outcome == "completed"
         guest = AllocationDirectory(agent.guest_directory(allocation)).guest_state()
         phases = list(plane.progress[task])
-        later = [await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([3]), uuid.uuid4())) for _ in range(70)]
+        later = [
+            await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([3]), uuid.uuid4()))
+            for _ in range(REPORTED_KEPT + 6)
+        ]
         await plane.until(lambda: all(plane.results[one] for one in later))
         await plane.until(lambda: plane.known == [])
         plane.results[task].clear()
