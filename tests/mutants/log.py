@@ -58,6 +58,14 @@ MUTANTS: list[Mutant] = [
         ("tests/log/test_more_than_one_batch.py::test_the_version_includes_more_events_than_one_statement_sequences",),
     ),
     Mutant(
+        "the end of a stream names events that were not sent",
+        "log",
+        "orchestrator/log/feed/subscribers.py",
+        "        if self.ended is None:\n            self.cursor = max(self.cursor, version)",
+        "        self.cursor = max(self.cursor, version)",
+        ("tests/log/test_ends.py",),
+    ),
+    Mutant(
         "a key is read whatever its namespace",
         "keyvalue",
         "orchestrator/keyvalue/store/keys.py",
