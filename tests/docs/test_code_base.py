@@ -11,7 +11,7 @@ import yaml
 from benchmarks.__main__ import KNOWN
 from tests.architecture.code_base import counts, nouns
 from tests.architecture.measures import ROOT, tracked
-from tests.architecture.source_modules import parsed
+from tests.architecture.source_modules import nodes, parsed
 
 EXPLANATION = ROOT / "docs" / "explanation"
 TOLERATED = 0.1
@@ -71,6 +71,22 @@ def test_the_architecture_names_every_process() -> None:
 def test_the_page_names_every_benchmark() -> None:
     page = (ROOT / "docs" / "reference" / "performance.md").read_text()
     assert [name for name in KNOWN if f"| `{name}` | " not in page] == []
+
+
+def test_the_page_of_the_commands_names_every_finding_of_doctor() -> None:
+    subjects = {
+        node.args[0].value
+        for path in tracked("berth/cli/deployment/*.py")
+        for node in nodes(path)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "Finding"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    section = page.partition("\nberth doctor\n")[2].partition("- **`verify`**")[0]
+    assert len(subjects) > 30
+    assert [subject for subject in sorted(map(str, subjects)) if f"`{subject}`" not in section] == []
 
 
 def quick_tests(path: str) -> list[str]:
