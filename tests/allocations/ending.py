@@ -16,7 +16,7 @@ from orchestrator.tenants.principals import Actor
 from orchestrator.verification import run_checks
 from tests.allocations.driving import TENANT, rows_of
 from tests.allocations.seeding import connect
-from tests.reservations.holding import Desk
+from tests.reservations.holding import ReservationClient
 
 
 def at(seconds: float = 0.0) -> datetime:
@@ -25,18 +25,18 @@ def at(seconds: float = 0.0) -> datetime:
 
 
 async def set_end(
-    desk: Desk, allocation_id: UUID, end: datetime | None, *, key: str | None = None, tenant_id: UUID | None = None,
-    actor: Actor = TENANT, **others: Any,
+    client: ReservationClient, allocation_id: UUID, end: datetime | None, *, key: str | None = None,
+    tenant_id: UUID | None = None, actor: Actor = TENANT, **others: Any,
 ) -> Answer:  # fmt: skip
     """The answer to a PATCH with this `ends_at`."""
-    tenant = tenant_id or desk.seeded.tenant_id
+    tenant = tenant_id or client.seeded.tenant_id
     changes = Changes(**others, end=NewEnd(end))
-    return await update_allocation(desk.context, desk.operation(tenant, key), actor, tenant, allocation_id, changes)
+    return await update_allocation(client.context, client.operation(tenant, key), actor, tenant, allocation_id, changes)
 
 
-async def ends(desk: Desk, allocation_id: UUID, end: datetime | None, **options: Any) -> dict[str, Any]:
+async def ends(client: ReservationClient, allocation_id: UUID, end: datetime | None, **options: Any) -> dict[str, Any]:
     """The allocation after a PATCH that succeeds."""
-    answer = await set_end(desk, allocation_id, end, **options)
+    answer = await set_end(client, allocation_id, end, **options)
     assert answer.status == 200, answer.body
     return dict(json.loads(answer.body))
 
@@ -69,15 +69,15 @@ def claims_of(url: str, owner: UUID) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def slot_of(desk: Desk, allocation_id: UUID) -> str:
+def slot_of(client: ReservationClient, allocation_id: UUID) -> str:
     """The name of its first slot."""
     ((index,),) = rows_of(
-        desk.url,
+        client.url,
         "select lower(c.units) - n.unit_base from allocations a join claims c on c.id = a.claim_id"
         " join nodes n on n.id = c.node_id where a.id = %s",
         allocation_id,
     )
-    return desk.slot(index)
+    return client.slot(index)
 
 
 TRACES = {

@@ -26,8 +26,8 @@ from tests.allocations.driving import (
 from tests.allocations.ending import at, broken, claims_of, ends, outcome, refusal, set_end, traces
 from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_allocation
 from tests.consumers.metered import meter_all
-from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.reservations.turning_over.desk import consumed, soon, violations
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
+from tests.reservations.turning_over.consuming import consumed, soon, violations
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import wait_past
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -38,15 +38,15 @@ LAST_UPDATE = "select payload from outbox where event_type = 'allocation.updated
 def test_the_claim_is_closed_and_its_successor_has_the_new_end(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         first, later, sooner = at(600), at(3_600), at(900)
         made = create_allocation(database_url, seeded, ends_at=first, gpus=2)
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
         before = allocation_of(database_url, made)
         node = row_of(database_url, "select * from nodes")
         for step, end in enumerate((later, sooner, None, first), start=1):
             (*closed, old) = claims_of(database_url, made)
-            body = await ends(desk, made, end)
+            body = await ends(client, made, end)
             assert (body["ends_at"] is None) == (end is None)
             (*history, now) = claims_of(database_url, made)
             (payload,) = rows_of(database_url, LAST_UPDATE)[0]
@@ -74,11 +74,11 @@ def test_the_claim_is_closed_and_its_successor_has_the_new_end(database_url: str
         assert notes[2][0].startswith("changed: ends_at; the end was ")
         assert notes[2][0].endswith(" and is open")
         assert broken(database_url) == {}
-        await release(desk.context, seeded, made)
-        await clean_up(desk.context, database_url, made)
+        await release(client.context, seeded, made)
+        await clean_up(client.context, database_url, made)
         assert claim_of(database_url, made)["closed_at"] is not None
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
     assert broken(database_url) == {}
 
@@ -86,53 +86,53 @@ def test_the_claim_is_closed_and_its_successor_has_the_new_end(database_url: str
 def test_one_request_changes_all_members_with_one_event(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made, end = create_allocation(database_url, seeded, name="old"), at(600)
         before = allocation_of(database_url, made)["row_version"]
-        body = await ends(desk, made, end, key="k", name="new", labels={"a": "b"})
+        body = await ends(client, made, end, key="k", name="new", labels={"a": "b"})
         assert (body["name"], body["labels"], body["row_version"]) == ("new", {"a": "b"}, before + 1)
         assert events_of(database_url, made).count("allocation.updated") == 1
         (payload,) = rows_of(database_url, LAST_UPDATE)[0]
         assert payload["changed"] == ["name", "labels", "ends_at"]
-        again = await set_end(desk, made, end, key="k", name="new", labels={"a": "b"})
+        again = await set_end(client, made, end, key="k", name="new", labels={"a": "b"})
         assert (json.loads(again.body), again.replayed) == (body, True)
-        await ends(desk, made, end, name="newer")
+        await ends(client, made, end, name="newer")
         (payload,) = rows_of(database_url, LAST_UPDATE)[0]
         assert (payload["changed"], "judged_at" in payload) == (["name"], False)
         assert len(claims_of(database_url, made)) == 2
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_an_equal_end_changes_nothing(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         end = at(600)
         made, endless = create_allocation(database_url, seeded, ends_at=end), create_allocation(database_url, seeded)
         before = traces(database_url)
-        await ends(desk, made, end.astimezone(), key="equal")
-        await ends(desk, endless, None)
+        await ends(client, made, end.astimezone(), key="equal")
+        await ends(client, endless, None)
         assert traces(database_url) == before
         assert row_of(database_url, "select code from operations where key = 'equal'")["code"] == "noop"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_an_end_that_a_create_could_not_have_is_refused(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded, ends_at=at(600))
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
         before = traces(database_url)
         for end in (at(-1), at(-86_400), at(7_200)):
-            assert refusal(await set_end(desk, made, end, name="new")) == (422, "window_invalid")
+            assert refusal(await set_end(client, made, end, name="new")) == (422, "window_invalid")
         assert traces(database_url) == before
-        await ends(desk, made, at(3_500))
+        await ends(client, made, at(3_500))
 
-    at_desk(database_url, seeded, way, limits=Limits(window_seconds_max=3_600))
+    as_client(database_url, seeded, way, limits=Limits(window_seconds_max=3_600))
     assert violations(database_url) == []
 
 
@@ -141,46 +141,46 @@ def test_another_tenants_allocation_is_unknown(database_url: str) -> None:
     with connect(database_url) as connection:
         other = add_tenant(connection, "other").tenant_id
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded, ends_at=at(600))
         before = traces(database_url)
-        assert refusal(await set_end(desk, made, at(900), tenant_id=other)) == (404, "not_found")
-        assert refusal(await set_end(desk, uuid4(), at(900))) == (404, "not_found")
+        assert refusal(await set_end(client, made, at(900), tenant_id=other)) == (404, "not_found")
+        assert refusal(await set_end(client, uuid4(), at(900))) == (404, "not_found")
         assert traces(database_url) == before
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_what_is_released_keeps_its_end(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         end = at(600)
         made = create_allocation(database_url, seeded, ends_at=end)
-        await provision(desk.context, database_url, made)
-        await release(desk.context, seeded, made)
+        await provision(client.context, database_url, made)
+        await release(client.context, seeded, made)
         before = traces(database_url)
-        refused = await set_end(desk, made, at(900), name="new")
+        refused = await set_end(client, made, at(900), name="new")
         assert (refusal(refused), json.loads(refused.body)["state"]) == ((409, "invalid_state"), "releasing")
         assert traces(database_url) == before
-        await force_cleanup(desk.context, desk.operation(uuid4()), ADMIN, made, "looked; nothing there")
-        assert refusal(await set_end(desk, made, end)) == (409, "invalid_state"), "its record is final"
+        await force_cleanup(client.context, client.operation(uuid4()), ADMIN, made, "looked; nothing there")
+        assert refusal(await set_end(client, made, end)) == (409, "invalid_state"), "its record is final"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_an_end_that_passed_while_the_request_waited_for_its_lock_stays(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         end = soon()
         made = create_allocation(database_url, seeded, ends_at=end)
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
         with connect(database_url) as rival:
             rival.execute("begin")
             rival.execute("select from nodes for no key update")
-            extending = asyncio.ensure_future(set_end(desk, made, at(600)))
+            extending = asyncio.ensure_future(set_end(client, made, at(600)))
             await until_waiting(database_url)
             await wait_past(end)
             rival.execute("rollback")
@@ -188,28 +188,28 @@ def test_an_end_that_passed_while_the_request_waited_for_its_lock_stays(database
         assert refusal(refused) == (409, "invalid_state")
         assert "ended at" in json.loads(refused.body)["detail"]
         assert len(claims_of(database_url, made)) == 1
-        assert await release_at_end(desk.context, made)
+        assert await release_at_end(client.context, made)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_a_new_end_that_passes_while_the_request_waits_is_refused(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made, end = create_allocation(database_url, seeded), soon()
         with connect(database_url) as rival:
             rival.execute("begin")
             rival.execute("select from nodes for no key update")
-            shortening = asyncio.ensure_future(set_end(desk, made, end))
+            shortening = asyncio.ensure_future(set_end(client, made, end))
             await until_waiting(database_url)
             await wait_past(end)
             rival.execute("rollback")
         assert refusal(await shortening) == (422, "window_invalid")
         assert len(claims_of(database_url, made)) == 1
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -217,27 +217,27 @@ def test_the_notice_is_repeated_for_the_new_end_and_the_release_waits_for_it(dat
     seeded = seed_with_seats(database_url)
     notices = "select payload ->> 'ends_at' from outbox where event_type = 'reservation.ending' order by id"
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         first, later, last = at(30), at(600), soon()
         made = create_allocation(database_url, seeded, ends_at=first)
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
         for _ in range(2):
-            await announce_ends(desk.context, 10)
+            await announce_ends(client.context, 10)
         assert len(rows_of(database_url, notices)) == 1
-        await ends(desk, made, later)
-        await announce_ends(desk.context, 10)
+        await ends(client, made, later)
+        await announce_ends(client.context, 10)
         assert len(rows_of(database_url, notices)) == 1, "the end is far"
         for end in (at(40), last):
-            body = await ends(desk, made, end)
+            body = await ends(client, made, end)
             for _ in range(2):
-                await announce_ends(desk.context, 10)
+                await announce_ends(client.context, 10)
             assert rows_of(database_url, notices)[-1] == (body["ends_at"],)
         assert len(rows_of(database_url, notices)) == 3
         await wait_past(last)
-        await release_ended(desk.context, 10)
+        await release_ended(client.context, 10)
         assert allocation_of(database_url, made)["state"] == "releasing"
 
-    at_desk(database_url, seeded, way, limits=Limits(ending_notice_seconds=60))
+    as_client(database_url, seeded, way, limits=Limits(ending_notice_seconds=60))
     assert violations(database_url) == []
 
 
@@ -253,58 +253,58 @@ def test_a_tenant_that_may_not_create_gets_no_more_time_but_may_leave_earlier(
 ) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded, ends_at=at(600))
         with connect(database_url) as connection:
             connection.execute(plight.encode())
         before = traces(database_url)
         for end in (at(900), None):
-            assert (await outcome(set_end(desk, made, end)))[1] == code
+            assert (await outcome(set_end(client, made, end)))[1] == code
         assert traces(database_url) == before
-        await ends(desk, made, at(300))
+        await ends(client, made, at(300))
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_metering_and_balance_go_on_as_if_nothing_had_happened(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded, ends_at=at(600), gpus=2)
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
         await asyncio.to_thread(meter_all, database_url)
         intervals = rows_of(database_url, "select * from metering_intervals")
         balances = rows_of(database_url, "select * from balances")
         for end in (at(900), at(300)):
-            await ends(desk, made, end)
+            await ends(client, made, end)
         await asyncio.to_thread(meter_all, database_url)
         assert rows_of(database_url, "select * from metering_intervals") == intervals
         assert rows_of(database_url, "select * from balances") == balances
-        await release(desk.context, seeded, made)
-        await clean_up(desk.context, database_url, made)
+        await release(client.context, seeded, made)
+        await clean_up(client.context, database_url, made)
         (line,) = await asyncio.to_thread(meter_all, database_url)
         row = allocation_of(database_url, made)
         assert (line[2], line[5], line[6]) == (2, row["active_at"], row["releasing_at"])
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert broken(database_url) == {}
 
 
 def test_an_allocation_of_a_reservation_may_outlast_its_window(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(desk.slot(0), desk.slot(1), ends_at=at(600))
-        made = await consumed(desk, held, sku=SLICE_SKU)
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(client.slot(0), client.slot(1), ends_at=at(600))
+        made = await consumed(client, held, sku=SLICE_SKU)
         window = row_of(database_url, "select ends_at from reservations where id = %s", held)
         later = at(3_600)
-        await ends(desk, made, later)
+        await ends(client, made, later)
         assert row_of(database_url, "select ends_at from reservations where id = %s", held) == window
         assert claim_of(database_url, made)["during"].upper == later
         assert later - window["ends_at"] > timedelta(minutes=45)
-        await provision(desk.context, database_url, made)
+        await provision(client.context, database_url, made)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
     assert broken(database_url) == {}

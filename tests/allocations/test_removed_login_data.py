@@ -35,8 +35,8 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed
 from tests.allocations.stored_text import places_of
-from tests.reservations.holding import Desk, at_desk, seed_with_seats
-from tests.reservations.turning_over.desk import starting
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
+from tests.reservations.turning_over.consuming import starting
 
 MARKER = "marker-c5b1f7"
 
@@ -148,14 +148,14 @@ def test_a_task_keeps_its_other_members_and_the_digest_of_what_was_signed(databa
 def test_a_reservation_keeps_user_data_until_it_ends(database_url: str, end: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         template = {"ssh_key_ids": [str(seeded.ssh_key_id)], "user_data": MARKER}
-        made = await starting(desk, template=template)
+        made = await starting(client, template=template)
         assert places_of(database_url, MARKER) == ["reservations.template"]
         if end == "consumed":
-            assert await start_reservation(desk.context, desk.catalogue, made) is Started.LAST
+            assert await start_reservation(client.context, client.catalogue, made) is Started.LAST
         else:
-            assert (await desk.cancel(made)).status == 200
+            assert (await client.cancel(made)).status == 200
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert places_of(database_url, MARKER) == (["allocations.user_data"] if end == "consumed" else [])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_modules import parsed
+from tests.architecture.source_modules import nodes, parsed
 
 TESTS = Path(__file__).parents[1]
 PAUSE = "sleep"
 MAY_PAUSE = TESTS / "support" / "waiting.py"
+UNKNOWN = {"desk", "lane", "told", "ways"}
+"""Words that files and classes of the tests once had, and which mean nothing to a reader who does not know them."""
 
 
 def without_assertion(tree: ast.Module) -> Iterator[int]:
@@ -36,6 +39,24 @@ def pauses(tree: ast.Module) -> Iterator[int]:
         unreachable = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call)
         if name == PAUSE or (name == "wait" and unreachable and (call.args or call.keywords)):
             yield call.lineno
+
+
+def unknown_words(names: Iterable[str]) -> list[str]:
+    """The names of files and classes with a word that is no term of the field."""
+    words = {name: re.findall(r"[A-Z]?[a-z]+", name.rpartition("/")[2]) for name in names}
+    return sorted(name for name, parts in words.items() if UNKNOWN & {part.lower() for part in parts})
+
+
+def test_files_and_classes_have_names_of_the_field() -> None:
+    files = sorted(TESTS.rglob("*.py"))
+    classes = [node.name for path in files for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    assert unknown_words([*(str(path.relative_to(TESTS)) for path in files), *classes]) == []
+    assert unknown_words(["a/desk.py", "_WebhookDesk", "ToldRight", "test_told_versions.py", "a/test_always.py"]) == [
+        "ToldRight",
+        "_WebhookDesk",
+        "a/desk.py",
+        "test_told_versions.py",
+    ]
 
 
 @pytest.mark.parametrize("rule", [without_assertion, pauses])

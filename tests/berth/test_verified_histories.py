@@ -36,7 +36,7 @@ ON_AN_ADMIN_S_WORD: Story = [
 """Units that were given back without proof from a node, and taken again."""
 
 
-class Told(World):
+class WorldWithForcedCleanup(World):
     """A world in which an admin may also state that nothing is left."""
 
     async def _act(self, command: str, allocation_id: uuid.UUID, notify: str) -> None:
@@ -54,10 +54,10 @@ def test_no_legal_history_is_called_a_violation(database_url: str) -> None:
 
     with asyncio.Runner() as runner:
 
-        async def connected() -> Told:
-            return Told(database_url, make_context(database_url, pool_size=6, limits=limits), seeded)
+        async def connected() -> WorldWithForcedCleanup:
+            return WorldWithForcedCleanup(database_url, make_context(database_url, pool_size=6, limits=limits), seeded)
 
-        async def together(world: Told, batch: list[tuple[str, int, str]]) -> None:
+        async def together(world: WorldWithForcedCleanup, batch: list[tuple[str, int, str]]) -> None:
             await asyncio.gather(*(world.take(*step) for step in batch))
 
         context = runner.run(connected()).context
@@ -72,7 +72,7 @@ def test_no_legal_history_is_called_a_violation(database_url: str) -> None:
                 connection.execute("update nodes set state = 'cordoned'")
                 connection.execute("update tenant_quotas set gpus_limit = gpus_used + %s", (GPUS_LIMIT,))
                 add_node(connection, seeded.pools["gpu_slice"], f"n-{uuid.uuid4().hex[:12]}", "gpu_slice")
-            world = Told(database_url, context, seeded)
+            world = WorldWithForcedCleanup(database_url, context, seeded)
             for batch in [[("create", 0, "")], [("create", 1, "")], *story]:
                 runner.run(together(world, batch))
             with connect(database_url) as connection:

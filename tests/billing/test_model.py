@@ -36,7 +36,7 @@ from orchestrator.billing.rules import AMOUNT_MAX, BalanceSnapshot
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import provision, run_with
 from tests.allocations.seeding import SLICE_SKU, Seeded, add_tenant, create_allocation, make_context, seed
-from tests.billing.desk import make_prepaid, top_up, withdraw
+from tests.billing.payments import make_prepaid, top_up, withdraw
 from tests.databases import copied_database
 
 PRICES = [0, 1, 7, 999_999, 1_234_567, 10**9]

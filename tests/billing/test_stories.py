@@ -30,7 +30,16 @@ from tests.allocations.driving import (
     transitions_of,
 )
 from tests.allocations.seeding import Seeded, add_tenant, connect, create_allocation, outcome_of_create, seed
-from tests.billing.desk import balance_events, cost, make_due, make_prepaid, run_metered, run_since, top_up, withdraw
+from tests.billing.payments import (
+    balance_events,
+    cost,
+    make_due,
+    make_prepaid,
+    run_metered,
+    run_since,
+    top_up,
+    withdraw,
+)
 from tests.consumers.metered import meter_all
 from tests.databases import copied_database
 from tests.event_payloads import unpromised

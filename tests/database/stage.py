@@ -1,4 +1,4 @@
-"""A fleet with and without a past, and what every way reads in it."""
+"""A fleet with and without a past, and what every route reads in it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.seeding import REGION, SLICE_SKU, Seeded, connect, seed
-from tests.database import ways_of_maintenance, ways_of_showing, ways_of_using  # noqa: F401 - so that its ways are among those below
+from tests.database import routes_of_claims, routes_of_maintenance, routes_of_reads  # noqa: F401 - their routes are among those below
 from tests.database.counting import Counted
-from tests.database.ways import ROUTES, Stage
-from tests.reservations.holding import Desk
+from tests.database.routes import ROUTES, Stage
+from tests.reservations.holding import ReservationClient
 
 TABLES = ("claims", "reservations", "allocations", "operations", "nodes", "slots", "resources", "outbox", "log_from_0")
 SEATS = 3
@@ -59,7 +59,7 @@ select n.id, gen_random_uuid(), 'reservation', gen_random_uuid(), int8multirange
        tstzrange(later, later + interval '1 day'), nextval('fences'), clock_timestamp() - interval '1 day'
 from nodes n cross join (select clock_timestamp() + interval '1 day') l(later) where n.name ~ '^more-[0-9]{3,}$'
 """
-# What the ways have made goes again; the past stays.
+# What the routes have made goes again; the past stays.
 _CLEAR = (
     "delete from claims where created_at > %(began)s",
     "delete from reservations where held_at > %(began)s",
@@ -99,14 +99,14 @@ def claim_slots(url: str) -> int:
         return connection.execute(_CLAIMED).rowcount
 
 
-async def read_by_each_way(context: Context, url: str, seeded: Seeded, began: datetime) -> dict[str, Counter[str]]:
-    """The rows of each table that each way reads, in the one session of the context. What it makes goes again."""
+async def read_by_each_route(context: Context, url: str, seeded: Seeded, began: datetime) -> dict[str, Counter[str]]:
+    """The rows of each table that each route reads, in the one session of the context. What it makes goes again."""
     found = {}
     with connect(url) as connection:
-        desk = Desk(url, context, seeded, CatalogueCache(context.database, 3_600.0))
+        client = ReservationClient(url, context, seeded, CatalogueCache(context.database, 3_600.0))
         counted = Counted(context.database, connection)
         for name, go in ROUTES.items():
-            await go(Stage(desk, counted, connection, began))
+            await go(Stage(client, counted, connection, began))
             found[name] = counted.rows
             for statement in _CLEAR:
                 connection.execute(statement.encode(), {"began": began} if "%(began)s" in statement else None)

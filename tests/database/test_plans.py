@@ -23,8 +23,8 @@ from benchmarks.past import fill_past, vacuum_past
 from berth.local.servers import LocalPostgres
 from migrations.roles import Role
 from tests.allocations.seeding import connect, make_context
-from tests.database.stage import claim_slots, read_by_each_way, seed_history
-from tests.database.ways import PAGE, ROUTES, SWEPT
+from tests.database.routes import PAGE, ROUTES, SWEPT
+from tests.database.stage import claim_slots, read_by_each_route, seed_history
 
 Reads = dict[str, Counter[str]]
 HISTORY = ("claims", "reservations", "allocations", "operations", "log")
@@ -71,13 +71,13 @@ def test_the_past_is_not_read(
 
     async def story() -> tuple[Reads, dict[str, Reads]]:
         old = make_context(limited_url, pool_size=1).for_platform()
-        without = await read_by_each_way(old, database_url, seeded, began)
+        without = await read_by_each_route(old, database_url, seeded, began)
         fill_past(database_url, past)
-        beside = {"planned while empty": await read_by_each_way(old, database_url, seeded, began)}
+        beside = {"planned while empty": await read_by_each_route(old, database_url, seeded, began)}
         await old.database.close()
         for when in ("not analysed", "analysed"):
             young = make_context(limited_url, pool_size=1).for_platform()
-            beside[when] = await read_by_each_way(young, database_url, seeded, began)
+            beside[when] = await read_by_each_route(young, database_url, seeded, began)
             await young.database.close()
             vacuum_past(database_url)
         return without, beside
@@ -117,7 +117,7 @@ def test_open_claims_that_nobody_saw_are_not_read(
 
     async def story() -> Reads:
         young = make_context(limited_url, pool_size=1).for_platform()
-        reads = await read_by_each_way(young, database_url, seeded, began)
+        reads = await read_by_each_route(young, database_url, seeded, began)
         await young.database.close()
         return reads
 

@@ -51,7 +51,7 @@ def _covers(member: dict[str, Any], key: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedCommit:
     """One commit: what was asked, what was answered, and when (any one clock)."""
 
     body: dict[str, Any]
@@ -60,7 +60,7 @@ class Told:
     ended: float
 
 
-def judge(history: list[Told], model: Model) -> None:
+def judge(history: list[RecordedCommit], model: Model) -> None:
     """Strict serialisability: the versions are one order of all commits, refused ones too, that contains the order in which
     they were seen to follow each other, and in which each is answered exactly as if they had come one by one.
     """

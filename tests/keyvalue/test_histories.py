@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from orchestrator.app import build_services, public_listener
 from tests.api.calling import at_once, new_tenant
 from tests.keyvalue.committing import Keys, clear, delete, put, unchanged, unchanged_range
-from tests.keyvalue.model import Model, Told, judge, raw
+from tests.keyvalue.model import Model, RecordedCommit, judge, raw
 from tests.support.public_api import PublicApi, settings_over
 
 NAMES = [b"a", b"a\0", b"b", b"c", b"\xff"]
@@ -35,13 +35,13 @@ def doors(api: PublicApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         second.portal.call(services.context.database.close)
 
 
-def send(keys: Keys, body: dict[str, Any]) -> Told:
+def send(keys: Keys, body: dict[str, Any]) -> RecordedCommit:
     """Commit, and note what was seen."""
     began = time.monotonic()
     answer = keys.try_commit(**body)
     ended = time.monotonic()
     assert answer.status_code == 200, answer.text
-    return Told(body, answer.json(), began, ended)
+    return RecordedCommit(body, answer.json(), began, ended)
 
 
 names = st.sampled_from(NAMES)
@@ -67,7 +67,7 @@ def test_every_commit_is_answered_as_the_model_says(
     tenant = new_tenant(api.admin)
     callers = [Keys(replace(tenant, http=http)) for http in doors]
     response_versions = [0, callers[0].version()]
-    history: list[Told] = []
+    history: list[RecordedCommit] = []
     for group in groups:
         bodies = [
             {
@@ -86,7 +86,7 @@ def test_every_commit_is_answered_as_the_model_says(
     assert callers[0].every()[0] == model.values
 
 
-def live(keys: Keys, seed: int, rounds: int) -> list[Told]:
+def live(keys: Keys, seed: int, rounds: int) -> list[RecordedCommit]:
     """A client that writes values derived from its reads, to keys that no other client writes."""
     chance = random.Random(seed)
     history = []

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from tests.api.calling import Caller
-from tests.log.streaming import Told, parsed
+from tests.log.streaming import StreamedEvent, parsed
 
 
 class HeldConnection:
@@ -81,7 +81,7 @@ class HeldStream(HeldConnection):
 
     def _messages(self) -> list[dict[str, Any]]:
         events = parsed(iter("".join(self._texts).splitlines()))
-        return [one.data for one in events if isinstance(one, Told) and one.event != "checkpoint"]
+        return [one.data for one in events if isinstance(one, StreamedEvent) and one.event != "checkpoint"]
 
     def _text_of(self, message: Mapping[str, Any]) -> str:
         return bytes(message.get("body", b"")).decode()

@@ -16,7 +16,7 @@ from tests.api.calling import Caller
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamedEvent:
     """One dispatched event."""
 
     id: str
@@ -29,7 +29,7 @@ class Told:
         return int(self.data["version"])
 
 
-def parsed(lines: Iterator[str]) -> Iterator[Told | str]:
+def parsed(lines: Iterator[str]) -> Iterator[StreamedEvent | str]:
     """Events, and comments as text (WHATWG HTML §9.2.6)."""
     last_id, kind, data = "", "message", ""
     for line in lines:
@@ -46,14 +46,14 @@ def parsed(lines: Iterator[str]) -> Iterator[Told | str]:
             data += value + "\n"
         elif not line:
             if data:
-                yield Told(last_id, kind, json.loads(data))
+                yield StreamedEvent(last_id, kind, json.loads(data))
             kind, data = "message", ""
 
 
 @contextmanager
 def subscribed(
     caller: Caller, *, headers: dict[str, str] | None = None, **query: Any
-) -> Iterator[Iterator[Told | str]]:
+) -> Iterator[Iterator[StreamedEvent | str]]:
     """An open stream."""
     sent = {"authorization": f"Bearer {caller.key}", **(headers or {})}
     with caller.http.stream("GET", "/v1/subscribe", params=query, headers=sent, timeout=30) as answer:
@@ -62,12 +62,12 @@ def subscribed(
         yield parsed(answer.iter_lines())
 
 
-def events_of(stream: Iterator[Told | str], number: int) -> list[Told]:
+def events_of(stream: Iterator[StreamedEvent | str], number: int) -> list[StreamedEvent]:
     """The next so many events, without checkpoints and comments."""
-    found: list[Told] = []
+    found: list[StreamedEvent] = []
     while len(found) < number:
         told = next(stream)
-        if isinstance(told, Told) and told.event != "checkpoint":
+        if isinstance(told, StreamedEvent) and told.event != "checkpoint":
             found.append(told)
     return found
 

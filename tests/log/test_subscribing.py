@@ -22,7 +22,7 @@ from tests.api.calling import Caller, insert_admin_key, new_tenant, problem, ref
 from tests.api.processes import metric_of, public_process
 from tests.databases import copied_database
 from tests.log.browsing import page
-from tests.log.streaming import Told, call_after_keepalives, events_of, leave, parsed, refused, subscribed
+from tests.log.streaming import StreamedEvent, call_after_keepalives, events_of, leave, parsed, refused, subscribed
 from tests.support.log_versions import version
 from tests.support.waiting import wait_for
 
@@ -101,7 +101,7 @@ def test_each_tenant_proves_by_the_chain_that_it_missed_nothing_while_many_write
             for n in range(each):
                 leave(own, tenant if n % 3 else None, 2)
 
-    def read(caller: Caller, late: bool) -> list[Told]:
+    def read(caller: Caller, late: bool) -> list[StreamedEvent]:
         number = 2 * (each if caller is feed.admin else each - each // 3)
         number *= len(tenants) if caller is feed.admin else 1
         with subscribed(caller, after=after) as stream:
@@ -140,11 +140,11 @@ def test_who_was_away_gets_all_of_it_from_the_log(feed: Feed) -> None:
         after = told[0].version - 1
 
 
-def scanned(stream: Iterator[Told | str], head: int) -> Told:
+def scanned(stream: Iterator[StreamedEvent | str], head: int) -> StreamedEvent:
     """The checkpoint at `head`; those of where the process's tail was until then come before it, in order."""
     last = -1
     for one in stream:
-        if isinstance(one, Told):
+        if isinstance(one, StreamedEvent):
             assert one.event == "checkpoint"
             assert last < one.data["scanned_to"] <= head
             last = one.data["scanned_to"]
@@ -179,12 +179,12 @@ def test_a_filtered_stream_has_checkpoints_in_place_of_the_chain(feed: Feed) -> 
 
 def test_without_durability_checkpoints_come_beside_the_chain(feed: Feed) -> None:
     with subscribed(feed.admin, durable="false") as stream:
-        begin = next(one for one in stream if isinstance(one, Told))
+        begin = next(one for one in stream if isinstance(one, StreamedEvent))
         leave(feed.database, None, 1)
         head = version(feed.admin)["version"]
         told, previous = begin, begin.data["committed_version"]
         for one in stream:
-            if not isinstance(one, Told):
+            if not isinstance(one, StreamedEvent):
                 continue
             if one.event != "checkpoint":
                 assert one.data["prev_version"] == previous == one.version - 1
@@ -262,7 +262,7 @@ def test_streams_end_when_the_leader_changes_and_begin_again_when_it_is_accepted
         feed.database.execute("update log_head set leader_id = '1-00000001'")
         try:
             for stream in (all_of_it, early):
-                last = [one for one in stream if isinstance(one, Told)][-1]
+                last = [one for one in stream if isinstance(one, StreamedEvent)][-1]
                 assert (last.event, last.data["reason"]) == ("end", "leader_changed")
             problem(refused(feed.admin), 503, "leader_unaccepted")
         finally:
@@ -339,7 +339,7 @@ def test_a_key_that_is_revoked_reads_no_further(feed: Feed) -> None:
     with subscribed(tenant) as stream:
         (made,) = feed.admin.get("/admin/api-keys", tenant_id=tenant.tenant_id)["items"]
         assert feed.admin.call("DELETE", f"/admin/api-keys/{made['id']}").status_code == 204
-        last = [one for one in stream if isinstance(one, Told)][-1]
+        last = [one for one in stream if isinstance(one, StreamedEvent)][-1]
     assert (last.event, last.data["reason"]) == ("end", "unauthenticated")
 
 
@@ -379,7 +379,7 @@ def test_an_event_source_reads_it_and_resumes_by_itself(feed: Feed) -> None:
 
 def test_a_stop_ends_streams_with_a_word(database_url: str, tmp_path: Path) -> None:
     key = insert_admin_key(database_url)
-    found: list[Told | str] = []
+    found: list[StreamedEvent | str] = []
     opened = threading.Event()
     with public_process(database_url, tmp_path / "api") as http:
         caller = Caller(httpx.Client(base_url=http.base_url), key)
@@ -393,5 +393,5 @@ def test_a_stop_ends_streams_with_a_word(database_url: str, tmp_path: Path) -> N
         reader.start()
         opened.wait(20)
     reader.join(20)
-    assert isinstance(found[-1], Told)
+    assert isinstance(found[-1], StreamedEvent)
     assert (found[-1].event, found[-1].data["reason"]) == ("end", "stopping")

@@ -21,7 +21,7 @@ from orchestrator.placement.store.placing import Create
 from orchestrator.reservations.hold_requests import HoldRequest
 from tests.allocations.driving import rows_of
 from tests.placement.fleet import Fleet, Tenant, create_all, create_of, working
-from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
+from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats
 from tests.support.reservation_lists import ask, hold_all, settled
 from tests.support.rival_sessions import until_waiting
 
@@ -146,16 +146,16 @@ def test_lists_of_holds_in_opposite_orders_never_deadlock_on_their_keys(database
     seeded = seed_with_seats(database_url, seats=6)
     find_deadlocks_early(database_url)
 
-    async def scene(desk: Desk) -> None:
+    async def scene(client: ReservationClient) -> None:
         async def hold(asked: Sequence[HoldRequest]) -> Sequence[Any]:
-            return await settled(await hold_all(desk, asked))
+            return await settled(await hold_all(client, asked))
 
-        holds = [ask(desk, f"seat-{n}", key=f"key-{n}") for n in range(6)]
+        holds = [ask(client, f"seat-{n}", key=f"key-{n}") for n in range(6)]
         gate = (seeded.tenant_id, "key-3", bytes(32))
         statuses = await statuses_after(database_url, GATE_OF_KEY, gate, hold(holds), hold(holds[::-1]))
         assert statuses == [201] * 12
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert deadlocks(database_url) == 0
 
 
@@ -166,9 +166,9 @@ def test_bundles_in_opposite_orders_never_deadlock(database_url: str, locked: st
     find_deadlocks_early(database_url)
     nodes = sorted(node.id for node in seeded.nodes)
 
-    async def scene(desk: Desk) -> None:
+    async def scene(client: ReservationClient) -> None:
         async def hold(names: Sequence[str]) -> Sequence[Any]:
-            return [await desk.hold(*names)]
+            return [await client.hold(*names)]
 
         for _ in range(ROUNDS):
             if locked == "nodes":
@@ -180,9 +180,9 @@ def test_bundles_in_opposite_orders_never_deadlock(database_url: str, locked: st
             found = await statuses_after(database_url, gate, (middle,), hold(first), hold(second[::-1]))
             assert sorted(found) == statuses
             for (held,) in rows_of(database_url, "select id from reservations where state = 'hold'"):
-                await desk.cancel(held)
+                await client.cancel(held)
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert deadlocks(database_url) == 0
 
 

@@ -107,7 +107,7 @@ async def _only(results: list[Result | Deferred]) -> Answer:
 
 
 @dataclass
-class Desk:
+class ReservationClient:
     """Where a tenant reserves: commands over one context."""
 
     url: str
@@ -184,13 +184,18 @@ def seed_with_seats(url: str, *, seats: int = 0, slice_nodes: int = 1, gpus_limi
     return seeded
 
 
-def at_desk(
-    url: str, seeded: Seeded, work: Callable[[Desk], Awaitable[T]], *, limits: Limits | None = None, pool_size: int = 8
+def as_client(
+    url: str,
+    seeded: Seeded,
+    work: Callable[[ReservationClient], Awaitable[T]],
+    *,
+    limits: Limits | None = None,
+    pool_size: int = 8,
 ) -> T:
-    """Run `work` with a new `Desk`."""
+    """Run `work` with a new `ReservationClient`."""
 
     async def main(context: Context) -> T:
-        return await work(Desk(url, context, seeded, CatalogueCache(context.database, 60.0)))
+        return await work(ReservationClient(url, context, seeded, CatalogueCache(context.database, 60.0)))
 
     return run_with(url, main, limits=limits, pool_size=pool_size)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import allocation_of, clean_up, provision, release
 from tests.allocations.seeding import add_tenant, connect, create_allocation
-from tests.reservations.holding import Desk, at_desk, seed_with_seats
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
 
 
 def waits_of(answer: Answer) -> tuple[Any, ...]:
@@ -19,7 +19,7 @@ def waits_of(answer: Answer) -> tuple[Any, ...]:
     return body["code"], body["conflicts"], body.get("waits_for"), body.get("since")
 
 
-def slots_of(url: str, desk: Desk, allocation: UUID) -> list[str]:
+def slots_of(url: str, client: ReservationClient, allocation: UUID) -> list[str]:
     """The names of an allocation's slots."""
     claim = allocation_of(url, allocation)["claim_id"]
     with connect(url) as connection:
@@ -28,7 +28,7 @@ def slots_of(url: str, desk: Desk, allocation: UUID) -> list[str]:
             " where c.id = %s and n.id = c.node_id",
             (claim,),
         ).fetchall()
-    return [desk.slot(index) for (index,) in rows]
+    return [client.slot(index) for (index,) in rows]
 
 
 def another_tenant(url: str) -> UUID:
@@ -40,39 +40,39 @@ def another_tenant(url: str) -> UUID:
 def test_a_hold_that_only_cleanup_prevents_says_so_and_since_when(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded)
-        (slot,) = slots_of(database_url, desk, made)
+        (slot,) = slots_of(database_url, client, made)
         other = another_tenant(database_url)
-        assert waits_of(await desk.hold(slot)) == ("resource_busy", [f"allocations/{made}"], None, None)
-        assert waits_of(await desk.hold(slot, tenant_id=other)) == ("resource_busy", [], None, None)
-        await provision(desk.context, database_url, made)
-        await release(desk.context, seeded, made)
-        code, conflicts, waits_for, since = waits_of(await desk.hold(slot, tenant_id=other))
+        assert waits_of(await client.hold(slot)) == ("resource_busy", [f"allocations/{made}"], None, None)
+        assert waits_of(await client.hold(slot, tenant_id=other)) == ("resource_busy", [], None, None)
+        await provision(client.context, database_url, made)
+        await release(client.context, seeded, made)
+        code, conflicts, waits_for, since = waits_of(await client.hold(slot, tenant_id=other))
         assert (code, conflicts, waits_for) == ("resource_busy", [], "cleanup")
         assert datetime.fromisoformat(since) == allocation_of(database_url, made)["releasing_at"]
-        own = waits_of(await desk.hold(slot))
+        own = waits_of(await client.hold(slot))
         assert own == ("resource_busy", [f"allocations/{made}"], "cleanup", since), "the owner learns it too"
-        await clean_up(desk.context, database_url, made)
-        assert (await desk.hold(slot, tenant_id=other)).status == 201
+        await clean_up(client.context, database_url, made)
+        assert (await client.hold(slot, tenant_id=other)).status == 201
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_a_right_in_the_way_hides_the_cleanup_beside_it(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         made = create_allocation(database_url, seeded)
-        (slot,) = slots_of(database_url, desk, made)
-        await provision(desk.context, database_url, made)
-        await release(desk.context, seeded, made)
+        (slot,) = slots_of(database_url, client, made)
+        await provision(client.context, database_url, made)
+        await release(client.context, seeded, made)
         other = another_tenant(database_url)
-        held = await desk.held("seat-0")
-        answer = waits_of(await desk.hold(slot, "seat-0", tenant_id=other))
+        held = await client.held("seat-0")
+        answer = waits_of(await client.hold(slot, "seat-0", tenant_id=other))
         assert answer == ("resource_busy", [], None, None), "the seat is held"
-        desk.set_deadline(held, -1)
-        answer = waits_of(await desk.hold(slot, "seat-0", tenant_id=other))
+        client.set_deadline(held, -1)
+        answer = waits_of(await client.hold(slot, "seat-0", tenant_id=other))
         assert answer[2] == "cleanup", "an overdue hold is no right"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)

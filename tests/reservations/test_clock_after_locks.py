@@ -16,21 +16,23 @@ from orchestrator.problems import Problem
 from tests.allocations.driving import rows_of
 from tests.at_length import at_length
 from tests.placement.fleet import create_all
-from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, violations, wanted_gpus
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import WAIT_SECONDS_MAX, read_until
 from tests.support.window_creates import create, status_of
 
 T = TypeVar("T")
-Hold = Callable[[Desk, datetime | None], Awaitable[Answer]]
+Hold = Callable[[ReservationClient, datetime | None], Awaitable[Answer]]
 
 
-async def after_a_lock(desk: Desk, lock: str, work: Awaitable[T], until: datetime | None = None) -> tuple[T, datetime]:
+async def after_a_lock(
+    client: ReservationClient, lock: str, work: Awaitable[T], until: datetime | None = None
+) -> tuple[T, datetime]:
     """The outcome of work that had to wait for `lock`, held past `until`; and the database's clock just before its release."""
-    async with await psycopg.AsyncConnection.connect(desk.url) as rival:
+    async with await psycopg.AsyncConnection.connect(client.url) as rival:
         await rival.execute(lock.encode())
         waiting = asyncio.ensure_future(work)
-        await until_waiting(desk.url)
+        await until_waiting(client.url)
 
         async def clock() -> datetime:
             row = await (await rival.execute("select clock_timestamp()")).fetchone()
@@ -49,24 +51,24 @@ QUOTAS = "select from tenant_quotas order by tenant_id for update"
 KEY_TTL_SECONDS = 100
 
 
-async def hold_slot(desk: Desk, ends_at: datetime | None) -> Answer:
+async def hold_slot(client: ReservationClient, ends_at: datetime | None) -> Answer:
     """By the slot's name."""
-    return await desk.hold(desk.slot(0), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
+    return await client.hold(client.slot(0), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
 
 
-async def hold_seat(desk: Desk, ends_at: datetime | None) -> Answer:
+async def hold_seat(client: ReservationClient, ends_at: datetime | None) -> Answer:
     """A registered resource."""
-    return await desk.hold("seat-0", ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
+    return await client.hold("seat-0", ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
 
 
-async def hold_gpus(desk: Desk, ends_at: datetime | None) -> Answer:
+async def hold_gpus(client: ReservationClient, ends_at: datetime | None) -> Answer:
     """GPUs that the placement chooses."""
-    return await desk.hold(wanted=wanted_gpus(2), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
+    return await client.hold(wanted=wanted_gpus(2), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
 
 
-async def hold_in_window(desk: Desk, ends_at: datetime | None) -> Answer:
+async def hold_in_window(client: ReservationClient, ends_at: datetime | None) -> Answer:
     """GPUs chosen in a window, on nodes that are reserved later."""
-    return await desk.hold(wanted=wanted_gpus(2), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
+    return await client.hold(wanted=wanted_gpus(2), ends_at=ends_at, ttl_seconds=KEY_TTL_SECONDS)
 
 
 HOLDS = pytest.mark.parametrize(
@@ -85,18 +87,18 @@ HOLDS = pytest.mark.parametrize(
 def test_a_hold_that_waited_lasts_from_the_end_of_the_wait(database_url: str, hold: Hold, lock: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        ends_at = await reserve_later(desk) if hold is hold_in_window else None
-        answer, released = await after_a_lock(desk, lock, hold(desk, ends_at))
+    async def way(client: ReservationClient) -> None:
+        ends_at = await reserve_later(client) if hold is hold_in_window else None
+        answer, released = await after_a_lock(client, lock, hold(client, ends_at))
         assert answer.status == 201, answer.body
         body = json.loads(answer.body)
         held_at, expires_at = (datetime.fromisoformat(body[name]) for name in ("held_at", "expires_at"))
         assert held_at >= released
         assert expires_at - held_at == timedelta(seconds=KEY_TTL_SECONDS)
-        began = rows_of(desk.url, "select lower(during) from claims where owner_id = %s", body["reservation_id"])
+        began = rows_of(client.url, "select lower(during) from claims where owner_id = %s", body["reservation_id"])
         assert began == [(held_at,)]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -104,25 +106,25 @@ def test_a_hold_that_waited_lasts_from_the_end_of_the_wait(database_url: str, ho
 def test_a_window_that_ends_during_the_wait_is_not_held(database_url: str, hold: Hold, lock: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         earlier = 0
         if hold is hold_in_window:
-            await reserve_later(desk)
+            await reserve_later(client)
             earlier = 1
         ends_at = datetime.now(UTC) + timedelta(seconds=2.5)
-        outcome, _ = await after_a_lock(desk, lock, outcome_of(hold(desk, ends_at)), ends_at)
+        outcome, _ = await after_a_lock(client, lock, outcome_of(hold(client, ends_at)), ends_at)
         assert outcome not in (200, 201), outcome
-        assert rows_of(desk.url, "select count(*) from reservations") == [(earlier,)]
-        assert rows_of(desk.url, "select count(*) from claims") == [(earlier,)]
+        assert rows_of(client.url, "select count(*) from reservations") == [(earlier,)]
+        assert rows_of(client.url, "select count(*) from claims") == [(earlier,)]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
-async def reserve_later(desk: Desk) -> datetime:
+async def reserve_later(client: ReservationClient) -> datetime:
     """Hold all GPUs from a moment on that is returned, so that only windows before it are free."""
     begins = datetime.now(UTC) + timedelta(hours=12)
-    await desk.held(wanted=wanted_gpus(8), starts_at=begins)
+    await client.held(wanted=wanted_gpus(8), starts_at=begins)
     return begins
 
 
@@ -137,18 +139,18 @@ async def outcome_of(work: Awaitable[Answer]) -> Any:
 def test_a_create_that_waited_begins_after_the_wait(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        create_it = create_all(desk.context, desk.catalogue, [create(desk, None)])
-        (result,), released = await after_a_lock(desk, NODES, create_it)
+    async def way(client: ReservationClient) -> None:
+        create_it = create_all(client.context, client.catalogue, [create(client, None)])
+        (result,), released = await after_a_lock(client, NODES, create_it)
         assert status_of(result) == 201
         ((requested_at, begins, occupied_from),) = rows_of(
-            desk.url,
+            client.url,
             "select a.requested_at, lower(c.during), c.occupied_from from allocations a join claims c on c.id = a.claim_id",
         )
         assert requested_at >= released
         assert begins == occupied_from == requested_at
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -160,18 +162,18 @@ def test_a_create_whose_end_passes_during_the_wait_is_not_placed(
     """Placed by the node's fit, or in a window before a reservation."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         if held_later:
-            await desk.held(wanted=wanted_gpus(8), starts_at=datetime.now(UTC) + timedelta(days=1))
+            await client.held(wanted=wanted_gpus(8), starts_at=datetime.now(UTC) + timedelta(days=1))
         ends_at = datetime.now(UTC) + timedelta(seconds=2.5)
         (result,), _ = await after_a_lock(
-            desk, lock, create_all(desk.context, desk.catalogue, [create(desk, ends_at)]), ends_at
+            client, lock, create_all(client.context, client.catalogue, [create(client, ends_at)]), ends_at
         )
         assert status_of(result) != 201
-        assert rows_of(desk.url, "select from allocations") == []
-        assert rows_of(desk.url, "select from claims where owner_kind = 'allocation'") == []
+        assert rows_of(client.url, "select from allocations") == []
+        assert rows_of(client.url, "select from claims where owner_kind = 'allocation'") == []
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -179,29 +181,29 @@ def test_overdue_holds_in_the_way_expire_by_the_clock_after_the_wait(database_ur
     """A create and a hold that each end another tenant's overdue hold, after they waited for its node."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        for rival in (hold_slot(desk, None), _create_one(desk)):
-            overdue = await desk.held(wanted=wanted_gpus(8))
-            desk.set_deadline(overdue, -5)
-            status, released = await after_a_lock(desk, NODES, _status(rival))
+    async def way(client: ReservationClient) -> None:
+        for rival in (hold_slot(client, None), _create_one(client)):
+            overdue = await client.held(wanted=wanted_gpus(8))
+            client.set_deadline(overdue, -5)
+            status, released = await after_a_lock(client, NODES, _status(rival))
             assert status == 201
-            assert desk.state(overdue) == "expired"
+            assert client.state(overdue) == "expired"
             ((ended_at, judged_at),) = rows_of(
-                desk.url,
+                client.url,
                 "select r.ended_at, (e.payload ->> 'judged_at')::timestamptz from reservations r join outbox e"
                 " on e.event_id = r.ended_event where r.id = %s",
                 overdue,
             )
             assert ended_at == judged_at >= released
-            for (held,) in rows_of(desk.url, "select id from reservations where state = 'hold'"):
-                assert (await desk.cancel(held)).status == 200
+            for (held,) in rows_of(client.url, "select id from reservations where state = 'hold'"):
+                assert (await client.cancel(held)).status == 200
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
-async def _create_one(desk: Desk) -> Any:
-    (result,) = await create_all(desk.context, desk.catalogue, [create(desk, None)])
+async def _create_one(client: ReservationClient) -> Any:
+    (result,) = await create_all(client.context, client.catalogue, [create(client, None)])
     return result
 
 

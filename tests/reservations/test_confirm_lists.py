@@ -14,7 +14,7 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.store.confirming import Confirm
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import connect
-from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
+from tests.reservations.holding import HOLDER, ReservationClient, as_client, seed_with_seats, violations
 from tests.support.reservation_lists import code_of, confirm_of, settled
 from tests.support.rival_sessions import take_key, until_waiting
 
@@ -24,17 +24,17 @@ KEYS = ("new", "new", "remembered", "of an existing hold")
 ROUNDS = 25
 
 
-async def stand(desk: Desk, kind: str, seat: str, other_tenant: UUID) -> UUID:
+async def stand(client: ReservationClient, kind: str, seat: str, other_tenant: UUID) -> UUID:
     """A reservation of that kind."""
     if kind == "unknown":
         return uuid.uuid4()
-    held = await desk.held(seat, tenant_id=other_tenant if kind == "another tenant's" else None)
+    held = await client.held(seat, tenant_id=other_tenant if kind == "another tenant's" else None)
     if kind == "confirmed":
-        await desk.confirm(held)
+        await client.confirm(held)
     elif kind == "cancelled":
-        await desk.cancel(held)
+        await client.cancel(held)
     elif kind == "overdue":
-        desk.set_deadline(held, -1)
+        client.set_deadline(held, -1)
     return held
 
 
@@ -54,11 +54,13 @@ def test_a_list_says_what_each_alone_would(database_url: str) -> None:
         connection.execute("insert into tenants (id, name) values (%s, 'other')", (other,))
         connection.execute("insert into tenant_quotas (tenant_id, gpus_limit) values (%s, 8)", (other,))
 
-    async def make(desk: Desk, kinds: list[str], asked: list[tuple[int, str, str]]) -> tuple[list[UUID], list[Confirm]]:
+    async def make(
+        client: ReservationClient, kinds: list[str], asked: list[tuple[int, str, str]]
+    ) -> tuple[list[UUID], list[Confirm]]:
         """Seed reservations and confirm them: which one, by which holder, under which kind of key."""
-        ids = [await stand(desk, kind, next(seats), other) for kind in kinds]
+        ids = [await stand(client, kind, next(seats), other) for kind in kinds]
         prefix = uuid.uuid4().hex
-        await desk.cancel(await desk.held(next(seats), key=f"{prefix} used"))
+        await client.cancel(await client.held(next(seats), key=f"{prefix} used"))
         if asked[0][2] == "of an existing hold":
             with connect(database_url) as connection:
                 connection.execute("delete from operations where key = %s", (f"{prefix} used",))
@@ -66,28 +68,28 @@ def test_a_list_says_what_each_alone_would(database_url: str) -> None:
             f"{prefix} used" if at == 0 and key != "new" else f"{prefix} {at}" for at, (_, _, key) in enumerate(asked)
         ]
         return ids, [
-            confirm_of(desk, ids[which], holder=holder, key=key)
+            confirm_of(client, ids[which], holder=holder, key=key)
             for key, (which, holder, _) in zip(keys, asked, strict=True)
         ]
 
-    async def scene(desk: Desk) -> None:
+    async def scene(client: ReservationClient) -> None:
         for _ in range(ROUNDS):
             kinds = [drawn.choice(KINDS) for _ in range(drawn.randint(2, 4))]
             asked = [
                 (drawn.randrange(len(kinds)), drawn.choice((HOLDER, HOLDER, HOLDER, "other")), drawn.choice(KEYS))
                 for _ in range(drawn.randint(2, 8))
             ]
-            ids, confirms = await make(desk, kinds, asked)
-            together = await settled(await confirm_reservation(desk.context, confirms))
-            others, ones = await make(desk, kinds, asked)
-            alone = [(await settled(await confirm_reservation(desk.context, [one])))[0] for one in ones]
+            ids, confirms = await make(client, kinds, asked)
+            together = await settled(await confirm_reservation(client.context, confirms))
+            others, ones = await make(client, kinds, asked)
+            alone = [(await settled(await confirm_reservation(client.context, [one])))[0] for one in ones]
             assert [words(one) for one in together] == [words(one) for one in alone], (kinds, asked)
             for mine, its, kind in zip(ids, others, kinds, strict=True):
-                assert kind == "unknown" or desk.state(mine) == desk.state(its), (kinds, asked)
-            again = await settled(await confirm_reservation(desk.context, confirms))
+                assert kind == "unknown" or client.state(mine) == client.state(its), (kinds, asked)
+            again = await settled(await confirm_reservation(client.context, confirms))
             assert [code_of(one) for one in again] == [code_of(one) for one in together]
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert violations(database_url) == []
     under_way = rows_of(database_url, "select key from operations where status is null")
     assert under_way == [], "what was refused leaves no key under way"
@@ -102,17 +104,17 @@ def test_a_list_that_waited_for_a_key_is_judged_by_the_clock_after_it(database_u
     """A deadline that passes meanwhile is kept, whenever the list was sent (TRAPS: confirmed 2 s late)."""
     seeded = seed_with_seats(database_url, seats=2)
 
-    async def scene(desk: Desk) -> None:
-        late, other = await desk.held("seat-0"), await desk.held("seat-1")
-        confirms = [confirm_of(desk, late, key="a"), confirm_of(desk, other, key="taken")]
+    async def scene(client: ReservationClient) -> None:
+        late, other = await client.held("seat-0"), await client.held("seat-1")
+        confirms = [confirm_of(client, late, key="a"), confirm_of(client, other, key="taken")]
         with connect(database_url) as rival:
             take_key(rival, seeded.tenant_id, "taken")
-            sent = asyncio.create_task(confirm_reservation(desk.context, confirms))
+            sent = asyncio.create_task(confirm_reservation(client.context, confirms))
             await until_waiting(database_url)
-            desk.set_deadline(late, 0)
+            client.set_deadline(late, 0)
             rival.execute("rollback")
         assert [code_of(one) for one in await settled(await sent)] == ["invalid_state", "200"]
-        assert [desk.state(one) for one in (late, other)] == ["expired", "confirmed"]
+        assert [client.state(one) for one in (late, other)] == ["expired", "confirmed"]
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert violations(database_url) == []

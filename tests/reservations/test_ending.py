@@ -22,7 +22,7 @@ from orchestrator.verification import run_checks
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import REGION, SLICE_SKU, add_tenant, connect
 from tests.placement.fleet import create_all
-from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations, wanted_gpus
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, violations, wanted_gpus
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 
 YEAR = timedelta(days=365)
@@ -31,18 +31,18 @@ YEAR = timedelta(days=365)
 def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=6)
 
-    async def way(desk: Desk) -> None:
-        ids = [await desk.held(f"seat-{n}") for n in range(6)]
+    async def way(client: ReservationClient) -> None:
+        ids = [await client.held(f"seat-{n}") for n in range(6)]
         for n, one in enumerate(ids[:5]):
-            desk.set_deadline(one, -1000 * (n + 1))
-        await sweep_overdue_holds(desk.context, 3)
-        assert [desk.state(one) for one in ids] == ["hold", "hold", "expired", "expired", "expired", "hold"]
-        await sweep_overdue_holds(desk.context, 3)
-        assert [desk.state(one) for one in ids] == [*["expired"] * 5, "hold"]
+            client.set_deadline(one, -1000 * (n + 1))
+        await sweep_overdue_holds(client.context, 3)
+        assert [client.state(one) for one in ids] == ["hold", "hold", "expired", "expired", "expired", "hold"]
+        await sweep_overdue_holds(client.context, 3)
+        assert [client.state(one) for one in ids] == [*["expired"] * 5, "hold"]
         told = "select payload ->> 'reservation_id' from outbox where event_type = 'reservation.expired' order by id"
         assert [UUID(row[0]) for row in rows_of(database_url, told)] == [ids[n] for n in (4, 3, 2, 1, 0)]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -50,12 +50,12 @@ def test_who_ends_an_overdue_hold_has_its_units_from_that_instant_on(database_ur
     """Both use one reading of the clock: `berth verify` finds no instant with two owners, and one if the end is moved by 1 µs."""
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        overdue = await desk.held("seat-0", desk.slot(0))
-        desk.set_deadline(overdue, -1)
-        await desk.held("seat-0", desk.slot(0))
+    async def way(client: ReservationClient) -> None:
+        overdue = await client.held("seat-0", client.slot(0))
+        client.set_deadline(overdue, -1)
+        await client.held("seat-0", client.slot(0))
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert two_rights(database_url) == []
     with connect(database_url) as connection:
         connection.execute(
@@ -72,37 +72,37 @@ def two_rights(url: str) -> list[str]:
 def test_nothing_ends_before_its_time(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=2)
 
-    async def way(desk: Desk) -> None:
-        held, confirmed = await desk.held("seat-0"), await desk.held("seat-1", ends_at=datetime.now(UTC) + YEAR)
-        await desk.confirm(confirmed)
+    async def way(client: ReservationClient) -> None:
+        held, confirmed = await client.held("seat-0"), await client.held("seat-1", ends_at=datetime.now(UTC) + YEAR)
+        await client.confirm(confirmed)
         for one in (held, confirmed):
-            assert not await expire_reservation(desk.context, one)
-            assert not await end_window(desk.context, one)
-        assert [desk.state(one) for one in (held, confirmed)] == ["hold", "confirmed"]
+            assert not await expire_reservation(client.context, one)
+            assert not await end_window(client.context, one)
+        assert [client.state(one) for one in (held, confirmed)] == ["hold", "confirmed"]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_a_confirmed_one_never_expires_and_its_window_ends_as_released(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=2)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         soon = datetime.now(UTC) + timedelta(seconds=2)
-        short, open_ended = await desk.held("seat-0", desk.slot(0), ends_at=soon), await desk.held("seat-1")
+        short, open_ended = await client.held("seat-0", client.slot(0), ends_at=soon), await client.held("seat-1")
         for one in (short, open_ended):
-            await desk.confirm(one)
-        await sweep_overdue_holds(desk.context, 10)
-        await sweep_windows_over(desk.context, 10)
-        assert [desk.state(one) for one in (short, open_ended)] == ["confirmed", "confirmed"]
+            await client.confirm(one)
+        await sweep_overdue_holds(client.context, 10)
+        await sweep_windows_over(client.context, 10)
+        assert [client.state(one) for one in (short, open_ended)] == ["confirmed", "confirmed"]
         async with asyncio.timeout(60):
-            while desk.state(short) == "confirmed":
-                await sweep_windows_over(desk.context, 10)
-        assert [desk.state(one) for one in (short, open_ended)] == ["released", "confirmed"]
+            while client.state(short) == "confirmed":
+                await sweep_windows_over(client.context, 10)
+        assert [client.state(one) for one in (short, open_ended)] == ["released", "confirmed"]
         judged = "select payload ->> 'judged_at' from outbox where event_type = 'reservation.released'"
         assert datetime.fromisoformat(rows_of(database_url, judged)[0][0]) >= soon
-        assert (await desk.hold(desk.slot(0))).status == 201
+        assert (await client.hold(client.slot(0))).status == 201
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -111,65 +111,65 @@ def test_what_is_retired_stays_retired_and_leaks_nothing(database_url: str) -> N
     with connect(database_url) as connection:
         stranger = add_tenant(connection, "stranger")
 
-    async def told(desk: Desk, one: UUID, tenant_id: UUID | None = None) -> str:
+    async def told(client: ReservationClient, one: UUID, tenant_id: UUID | None = None) -> str:
         try:
-            found = await find_reservation(desk.context.database, one, tenant_id or seeded.tenant_id, 0)
+            found = await find_reservation(client.context.database, one, tenant_id or seeded.tenant_id, 0)
         except Problem as problem:
             return problem.code
         return str(found["status"])
 
-    async def way(desk: Desk) -> None:
-        lives_on, ended, late, recent = [await desk.held(f"seat-{n}") for n in range(4)]
-        other = await desk.held("seat-4", tenant_id=stranger.tenant_id)
-        last = await desk.held("seat-5")
-        above = await desk.held("seat-6", tenant_id=stranger.tenant_id)
-        await desk.confirm(lives_on)
+    async def way(client: ReservationClient) -> None:
+        lives_on, ended, late, recent = [await client.held(f"seat-{n}") for n in range(4)]
+        other = await client.held("seat-4", tenant_id=stranger.tenant_id)
+        last = await client.held("seat-5")
+        above = await client.held("seat-6", tenant_id=stranger.tenant_id)
+        await client.confirm(lives_on)
         for one in (ended, late, recent, last):
-            await desk.cancel(one)
-        assert {await told(desk, one) for one in (ended, late, recent, last)} == {"cancelled"}
-        await sweep_retired_reservations(desk.context, 10)
-        assert await told(desk, ended) == "cancelled", "its time has not come"
+            await client.cancel(one)
+        assert {await told(client, one) for one in (ended, late, recent, last)} == {"cancelled"}
+        await sweep_retired_reservations(client.context, 10)
+        assert await told(client, ended) == "cancelled", "its time has not come"
         with connect(database_url) as connection:
             connection.execute(
                 "update reservations set retire_after = clock_timestamp() where id = any(%s)", ([ended, last],)
             )
-        await sweep_retired_reservations(desk.context, 10)
-        assert [await told(desk, one) for one in (lives_on, ended, late, recent, last)] == [
+        await sweep_retired_reservations(client.context, 10)
+        assert [await told(client, one) for one in (lives_on, ended, late, recent, last)] == [
             "confirmed", "reservation_retired", "cancelled", "cancelled", "reservation_retired",
         ]  # fmt: skip
         # Another tenant's live reservation is answered like a missing one, below the watermark and above it.
-        assert await told(desk, other) == "reservation_retired"
-        assert await told(desk, other, stranger.tenant_id) == "hold"
-        assert await told(desk, above) == "reservation_not_found"
-        assert await told(desk, reservation_id(0, 2**62)) == "reservation_not_found"
-        assert await told(desk, reservation_id(9, 1)) == "reservation_not_found"
-        for verb in (desk.confirm, desk.cancel):
+        assert await told(client, other) == "reservation_retired"
+        assert await told(client, other, stranger.tenant_id) == "hold"
+        assert await told(client, above) == "reservation_not_found"
+        assert await told(client, reservation_id(0, 2**62)) == "reservation_not_found"
+        assert await told(client, reservation_id(9, 1)) == "reservation_not_found"
+        for verb in (client.confirm, client.cancel):
             assert json.loads((await verb(ended)).body)["code"] == "reservation_retired"
         assert rows_of(database_url, "select from claims where owner_id = %s", ended) == [], "nothing is kept of it"
-        await desk.cancel(lives_on)
-        assert await told(desk, lives_on) == "cancelled", "long-lived rows below the watermark stay readable"
-        assert await desk.held("seat-0") > above, "ids are never used again"
+        await client.cancel(lives_on)
+        assert await told(client, lives_on) == "cancelled", "long-lived rows below the watermark stay readable"
+        assert await client.held("seat-0") > above, "ids are never used again"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_retirement_goes_earliest_first(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=3)
 
-    async def way(desk: Desk) -> None:
-        ids = [await desk.held(f"seat-{n}") for n in range(3)]
+    async def way(client: ReservationClient) -> None:
+        ids = [await client.held(f"seat-{n}") for n in range(3)]
         for one in ids:
-            await desk.cancel(one)
+            await client.cancel(one)
         with connect(database_url) as connection:
             for n, one in enumerate(ids):
                 connection.execute(
                     "update reservations set retire_after = clock_timestamp() - make_interval(secs => %s) where id = %s",
                     (10 * n + 10, one),
                 )
-        await sweep_retired_reservations(desk.context, 1)
+        await sweep_retired_reservations(client.context, 1)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert rows_of(database_url, "select count(*) from reservations") == [(0,)]
     assert rows_of(database_url, "select position from reservation_watermark") == [(3,)]
 
@@ -177,68 +177,68 @@ def test_retirement_goes_earliest_first(database_url: str) -> None:
 def test_bounds_have_names_and_overdue_holds_are_in_nobodys_way(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=9)
 
-    async def way(desk: Desk) -> None:
-        ids = [await desk.held(f"seat-{n}") for n in range(3)]
+    async def way(client: ReservationClient) -> None:
+        ids = [await client.held(f"seat-{n}") for n in range(3)]
         with pytest.raises(ExpirationIndexFull):
-            await desk.hold("seat-3")
+            await client.hold("seat-3")
         assert rows_of(database_url, "select count(*) from operations where code is distinct from 'ok'") == [(0,)]
-        await desk.confirm(ids[0])
-        ids.append(await desk.held("seat-3"))
+        await client.confirm(ids[0])
+        ids.append(await client.held("seat-3"))
         with pytest.raises(Problem) as full:
-            await desk.hold("seat-4")
+            await client.hold("seat-4")
         assert full.value.code == "reservation_table_full"
         assert full.value.status == 503
         for one in ids[1:3]:
-            desk.set_deadline(one, -1)
-        await desk.held("seat-4")
-        assert [desk.state(one) for one in ids] == ["confirmed", "expired", "expired", "hold"]
+            client.set_deadline(one, -1)
+        await client.held("seat-4")
+        assert [client.state(one) for one in ids] == ["confirmed", "expired", "expired", "hold"]
         # What ends something is never refused for want of room.
-        assert (await desk.cancel(ids[0])).status == 200
+        assert (await client.cancel(ids[0])).status == 200
 
-    at_desk(database_url, seeded, way, limits=Limits(reservations_max=4, holds_max=3))
+    as_client(database_url, seeded, way, limits=Limits(reservations_max=4, holds_max=3))
     assert violations(database_url) == []
 
 
 def test_a_quota_that_overdue_holds_use_up_is_freed_first(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2, gpus_limit=4)
 
-    async def way(desk: Desk) -> None:
-        late = await desk.held(*[desk.slot(n) for n in range(4)])
-        refused = await desk.hold(desk.slot(0, node=1))
+    async def way(client: ReservationClient) -> None:
+        late = await client.held(*[client.slot(n) for n in range(4)])
+        refused = await client.hold(client.slot(0, node=1))
         assert json.loads(refused.body)["code"] == "quota_exceeded"
-        desk.set_deadline(late, -1)
-        await desk.held(desk.slot(0, node=1))
-        await desk.held(wanted=wanted_gpus(2))
-        assert desk.state(late) == "expired"
+        client.set_deadline(late, -1)
+        await client.held(client.slot(0, node=1))
+        await client.held(wanted=wanted_gpus(2))
+        assert client.state(late) == "expired"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_a_create_is_not_refused_for_a_quota_that_overdue_holds_use_up(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2, gpus_limit=4)
 
-    async def way(desk: Desk) -> None:
-        late = await desk.held(*[desk.slot(n) for n in range(4)])
-        assert await _codes(desk, 1) == ["quota_exceeded"]
-        desk.set_deadline(late, -1)
-        assert sorted(await _codes(desk, 5)) == ["ok"] * 4 + ["quota_exceeded"]
-        assert desk.state(late) == "expired"
+    async def way(client: ReservationClient) -> None:
+        late = await client.held(*[client.slot(n) for n in range(4)])
+        assert await _codes(client, 1) == ["quota_exceeded"]
+        client.set_deadline(late, -1)
+        assert sorted(await _codes(client, 5)) == ["ok"] * 4 + ["quota_exceeded"]
+        assert client.state(late) == "expired"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
-async def _codes(desk: Desk, creates: int) -> list[str]:
+async def _codes(client: ReservationClient, creates: int) -> list[str]:
     """Codes of the answers to so many creates of one GPU in one list."""
-    answers = await create_all(desk.context, desk.catalogue, [_create_of(desk) for _ in range(creates)])
+    answers = await create_all(client.context, client.catalogue, [_create_of(client) for _ in range(creates)])
     return [json.loads(one.body).get("code", "ok") if isinstance(one, Answer) else one.code for one in answers]
 
 
-def _create_of(desk: Desk) -> Create:
+def _create_of(client: ReservationClient) -> Create:
     return Create(
-        operation=desk.operation(desk.seeded.tenant_id), tenant_id=desk.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
-        gpus=1, region=REGION, image=None, ssh_key_ids=(desk.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
+        operation=client.operation(client.seeded.tenant_id), tenant_id=client.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
+        gpus=1, region=REGION, image=None, ssh_key_ids=(client.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
         correlation_id=uuid.uuid4(),
     )  # fmt: skip
 
@@ -246,17 +246,17 @@ def _create_of(desk: Desk) -> Create:
 def test_a_confirm_past_the_deadline_ends_the_hold_and_is_remembered_in_one_transaction(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        late = await desk.held(desk.node())
-        desk.set_deadline(late, -1)
-        first = await desk.confirm(late, key="k")
+    async def way(client: ReservationClient) -> None:
+        late = await client.held(client.node())
+        client.set_deadline(late, -1)
+        first = await client.confirm(late, key="k")
         assert (first.status, json.loads(first.body)["state"]) == (409, "expired")
         assert json.loads(first.body)["server_time"]
-        again = await desk.confirm(late, key="k")
+        again = await client.confirm(late, key="k")
         assert (again.body, again.replayed) == (first.body, True)
-        assert (await desk.hold(desk.node())).status == 201
+        assert (await client.hold(client.node())).status == 201
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     told = rows_of(
         database_url,
         """select event_type, operation_key, xmin::text::bigint from outbox
@@ -270,15 +270,15 @@ def test_a_confirm_past_the_deadline_ends_the_hold_and_is_remembered_in_one_tran
 def test_unknown_ids_are_unknown(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         for one in (UUID(int=0), reservation_id(0, 1), UUID(int=2**128 - 1)):
             with pytest.raises(ReservationNotFound):
-                await find_reservation(desk.context.database, one, seeded.tenant_id, 0)
+                await find_reservation(client.context.database, one, seeded.tenant_id, 0)
         with connect(database_url) as connection:
             connection.execute("update reservation_watermark set position = 5")
         with pytest.raises(ReservationRetired):
-            await find_reservation(desk.context.database, reservation_id(0, 5), seeded.tenant_id, 0)
+            await find_reservation(client.context.database, reservation_id(0, 5), seeded.tenant_id, 0)
         with pytest.raises(ReservationNotFound):
-            await find_reservation(desk.context.database, reservation_id(0, 6), seeded.tenant_id, 0)
+            await find_reservation(client.context.database, reservation_id(0, 6), seeded.tenant_id, 0)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)

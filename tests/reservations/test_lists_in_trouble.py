@@ -8,7 +8,7 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.hold_requests import GpuRequest
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import REGION, SLICE_SKU, connect
-from tests.reservations.holding import Desk, at_desk, seed_with_seats, violations
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, violations
 from tests.support.reservation_lists import ask, code_of, confirm_of, hold_all, settled
 
 REFUSALS_FIND_NO_DISK = """
@@ -23,19 +23,19 @@ LONG_NAMES = "insert into resources (id) select rpad(n::text, 128, 'x') from gen
 def test_refusals_that_cannot_be_stored_take_no_answer_from_those_that_succeeded(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=3)
 
-    async def scene(desk: Desk) -> None:
-        held = await desk.held("seat-2")
+    async def scene(client: ReservationClient) -> None:
+        held = await client.held("seat-2")
         with connect(database_url) as operator:
             operator.execute(REFUSALS_FIND_NO_DISK)
-        results = await hold_all(desk, [ask(desk, "seat-0"), ask(desk, "seat-2"), ask(desk, "seat-1")])
+        results = await hold_all(client, [ask(client, "seat-0"), ask(client, "seat-2"), ask(client, "seat-1")])
         assert [code_of(result) for result in results] == ["201", "database_unavailable", "201"]
         results = await confirm_reservation(
-            desk.context, [confirm_of(desk, held), confirm_of(desk, held, holder="other")]
+            client.context, [confirm_of(client, held), confirm_of(client, held, holder="other")]
         )
         assert [code_of(result) for result in results] == ["200", "database_unavailable"]
-        assert desk.state(held) == "confirmed"
+        assert client.state(held) == "confirmed"
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert violations(database_url) == []
 
 
@@ -44,15 +44,15 @@ def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_o
     seeded = seed_with_seats(database_url, seats=2)
     names = [row[0] for row in rows_of(database_url, LONG_NAMES)]
 
-    async def scene(desk: Desk) -> None:
-        slots = replace(ask(desk, "seat-0"), wanted=GpuRequest(SLICE_SKU, 8, REGION, 129))
-        asked = [ask(desk, "seat-0"), ask(desk, *names), slots, ask(desk, "seat-1")]
-        results = await settled(await hold_all(desk, asked))
+    async def scene(client: ReservationClient) -> None:
+        slots = replace(ask(client, "seat-0"), wanted=GpuRequest(SLICE_SKU, 8, REGION, 129))
+        asked = [ask(client, "seat-0"), ask(client, *names), slots, ask(client, "seat-1")]
+        results = await settled(await hold_all(client, asked))
         assert [code_of(result) for result in results] == ["201", "invalid", "invalid", "201"]
-        half = await desk.hold(*names[:512])
+        half = await client.hold(*names[:512])
         assert half.status == 201
 
-    at_desk(database_url, seeded, scene)
+    as_client(database_url, seeded, scene)
     assert violations(database_url) == []
 
 
@@ -61,11 +61,11 @@ def test_a_failure_that_nobody_foresaw_is_met_by_its_own_request_alone(database_
     with connect(database_url) as operator:
         operator.execute("alter table reservations add check (holder_id <> 'unforeseen')")
 
-    async def scene(desk: Desk) -> list[str]:
-        odd = ask(desk, "seat-1")
+    async def scene(client: ReservationClient) -> list[str]:
+        odd = ask(client, "seat-1")
         odd = replace(odd, hold=replace(odd.hold, holder_id="unforeseen"))
-        results = await hold_all(desk, [ask(desk, "seat-0"), odd, ask(desk, "seat-2")])
+        results = await hold_all(client, [ask(client, "seat-0"), odd, ask(client, "seat-2")])
         assert [code_of(result) for result in results] == ["deferred"] * 3
         return [code_of(result) for result in await settled([results[0], results[2]])]
 
-    assert at_desk(database_url, seeded, scene) == ["201", "201"]
+    assert as_client(database_url, seeded, scene) == ["201", "201"]

@@ -23,8 +23,8 @@ from orchestrator.reservations.store.confirming import Confirm, confirm_all
 from orchestrator.reservations.store.consuming import ReservedUnits, find_reserved_units
 from tests.allocations.driving import ADMIN, rows_of
 from tests.allocations.seeding import SLICE_SKU
-from tests.reservations.holding import HOLDER, Desk, at_desk, seed_with_seats, violations
-from tests.reservations.turning_over.desk import code_of, consume, gpus
+from tests.reservations.holding import HOLDER, ReservationClient, as_client, seed_with_seats, violations
+from tests.reservations.turning_over.consuming import code_of, consume, gpus
 
 OPERATOR = uuid.uuid4()
 
@@ -34,14 +34,14 @@ def operators() -> Operation:
     return Operation(OPERATOR, uuid.uuid4().hex, os.urandom(32), 3600.0, ending=True)
 
 
-async def confirm_by_operator(desk: Desk, reservation_id: UUID) -> Answer:
+async def confirm_by_operator(client: ReservationClient, reservation_id: UUID) -> Answer:
     """The operator's confirm in the place of the holder."""
-    return await confirm_for_tenant(desk.context, operators(), ADMIN, desk.seeded.tenant_id, reservation_id, HOLDER)
+    return await confirm_for_tenant(client.context, operators(), ADMIN, client.seeded.tenant_id, reservation_id, HOLDER)
 
 
-async def cancel_by_operator(desk: Desk, reservation_id: UUID) -> Answer:
+async def cancel_by_operator(client: ReservationClient, reservation_id: UUID) -> Answer:
     """The operator's cancel in the place of the holder."""
-    return await cancel_reservation(desk.context, operators(), ADMIN, desk.seeded.tenant_id, reservation_id, HOLDER)
+    return await cancel_reservation(client.context, operators(), ADMIN, client.seeded.tenant_id, reservation_id, HOLDER)
 
 
 def test_no_transaction_spans_two_round_trips(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,27 +51,28 @@ def test_no_transaction_spans_two_round_trips(database_url: str, monkeypatch: py
     def refuse(self: Database) -> Never:
         raise AssertionError("a transaction of several statements")
 
-    async def way(desk: Desk) -> None:
-        seats = [await desk.held(f"seat-{n}") for n in range(6)]
-        slots = [await desk.held(desk.slot(n)) for n in range(2)]
+    async def way(client: ReservationClient) -> None:
+        seats = [await client.held(f"seat-{n}") for n in range(6)]
+        slots = [await client.held(client.slot(n)) for n in range(2)]
         for late in (seats[4], seats[5], slots[1]):
-            desk.set_deadline(late, -5)
+            client.set_deadline(late, -5)
         monkeypatch.setattr(Database, "transaction", refuse)
         monkeypatch.setattr(Database, "autocommit", refuse)
         answers = [
-            await desk.confirm(seats[0]), await desk.confirm(seats[0]), await confirm_by_operator(desk, seats[1]),
-            await confirm_by_operator(desk, seats[1]), await desk.cancel(seats[2]), await cancel_by_operator(desk, seats[3]),
-            await consume(desk, slots[0], sku=SLICE_SKU),
+            await client.confirm(seats[0]), await client.confirm(seats[0]), await confirm_by_operator(client, seats[1]),
+            await confirm_by_operator(client, seats[1]), await client.cancel(seats[2]),
+            await cancel_by_operator(client, seats[3]), await consume(client, slots[0], sku=SLICE_SKU),
         ]  # fmt: skip
         assert [answer.status for answer in answers] == [200] * 6 + [201]
         refused = [
-            await desk.confirm(seats[4]), await confirm_by_operator(desk, seats[5]), await consume(desk, slots[1], sku=SLICE_SKU)
+            await client.confirm(seats[4]), await confirm_by_operator(client, seats[5]),
+            await consume(client, slots[1], sku=SLICE_SKU),
         ]  # fmt: skip
         assert [code_of(answer) for answer in refused] == ["invalid_state"] * 3
         ends = ["confirmed"] * 2 + ["cancelled"] * 2 + ["expired"] * 2 + ["consumed", "expired"]
-        assert [desk.state(one) for one in [*seats, *slots]] == ends
+        assert [client.state(one) for one in [*seats, *slots]] == ends
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -79,11 +80,11 @@ def test_a_late_confirm_ends_the_hold_with_its_refusal_and_both_events(database_
     """By the holder and by the operator, whose refusal is no tenant's."""
     seeded = seed_with_seats(database_url, seats=2)
 
-    async def way(desk: Desk) -> None:
-        for tenant, seat, confirm in ((seeded.tenant_id, "seat-0", desk.confirm), (None, "seat-1", None)):
-            held = await desk.held(seat)
-            desk.set_deadline(held, -5)
-            answer = await (confirm(held) if confirm is not None else confirm_by_operator(desk, held))
+    async def way(client: ReservationClient) -> None:
+        for tenant, seat, confirm in ((seeded.tenant_id, "seat-0", client.confirm), (None, "seat-1", None)):
+            held = await client.held(seat)
+            client.set_deadline(held, -5)
+            answer = await (confirm(held) if confirm is not None else confirm_by_operator(client, held))
             body = json.loads(answer.body)
             assert (answer.status, body["code"], body["state"]) == (409, "invalid_state", "expired")
             assert body["detail"] == "the hold's deadline has passed; the reservation is expired"
@@ -100,7 +101,7 @@ def test_a_late_confirm_ends_the_hold_with_its_refusal_and_both_events(database_
         audited = rows_of(database_url, "select code from audit order by id")
         assert audited.count(("invalid_state",)) == 2, "each late confirm is recorded with its refusal"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -117,14 +118,14 @@ def _caller(reservation_id: UUID) -> dict[str, str]:
 def test_an_operators_list_is_confirmed_in_one_call_and_audited_item_by_item(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=3)
 
-    async def way(desk: Desk) -> None:
-        held = [await desk.held(f"seat-{n}") for n in range(3)]
-        await desk.cancel(held[2])
+    async def way(client: ReservationClient) -> None:
+        held = [await client.held(f"seat-{n}") for n in range(3)]
+        await client.cancel(held[2])
         asked = [
             Confirm(replace(operators(), caller=_caller(one)), seeded.tenant_id, one, HOLDER, ADMIN)
             for one in (held[0], held[1], held[1], held[2])
         ]
-        async with desk.context.database.function_call(CallGroup.RESERVATIONS) as call:
+        async with client.context.database.function_call(CallGroup.RESERVATIONS) as call:
             outcomes = await confirm_all(call, asked)
         assert [type(outcome).__name__ for outcome in outcomes] == ["Confirmed"] * 3 + ["InvalidState"]
         audited = (
@@ -143,7 +144,7 @@ def test_an_operators_list_is_confirmed_in_one_call_and_audited_item_by_item(dat
         keys = {key for (key,) in rows_of(database_url, "select key from operations where scope = %s", OPERATOR)}
         assert keys == {asked[0].operation.key, first.operation.key, second.operation.key}
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -151,13 +152,13 @@ def test_each_of_many_consumers_gets_a_claim_however_many_wait(database_url: str
     """More than a command tries: what the catalogue admitted holds for every claim of equal units."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(wanted=gpus(8))
-        answers = await asyncio.gather(*(consume(desk, held) for _ in range(8)))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(wanted=gpus(8))
+        answers = await asyncio.gather(*(consume(client, held) for _ in range(8)))
         assert [answer.status for answer in answers] == [201] * 8
-        assert desk.state(held) == "consumed"
+        assert client.state(held) == "consumed"
 
-    at_desk(database_url, seeded, way, pool_size=10)
+    as_client(database_url, seeded, way, pool_size=10)
     assert rows_of(database_url, "select count(distinct claim_id) from allocations") == [(8,)]
     assert violations(database_url) == []
 
@@ -171,13 +172,13 @@ def test_units_that_were_not_admitted_are_admitted_first(database_url: str, monk
         reads.append(await find_reserved_units(call, *about) if reads else [])
         return reads[-1]
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(desk.slot(0))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(client.slot(0))
         monkeypatch.setattr(consuming, "find_reserved_units", read_too_early)
-        assert (await consume(desk, held, sku=SLICE_SKU)).status == 201
+        assert (await consume(client, held, sku=SLICE_SKU)).status == 201
         assert [len(read) for read in reads] == [0, 1]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -185,15 +186,15 @@ def test_units_of_each_kind_are_admitted_for_themselves(database_url: str) -> No
     """One GPU of a node is sold as a slice; three of another node are not, whichever of the claims is older."""
     seeded = seed_with_seats(database_url, slice_nodes=2)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         for one, three in ((0, 1), (1, 0)):
-            held = await desk.held(desk.slot(7, one), *(desk.slot(index, three) for index in range(3)))
-            answers = [await consume(desk, held, sku=SLICE_SKU) for _ in range(2)]
+            held = await client.held(client.slot(7, one), *(client.slot(index, three) for index in range(3)))
+            answers = [await consume(client, held, sku=SLICE_SKU) for _ in range(2)]
             reasons = {json.loads(answer.body)["reason"] for answer in answers if answer.status == 409}
             assert reasons == {"count_not_allowed"}
-            assert desk.state(held) == "hold"
-            await desk.cancel(held)
+            assert client.state(held) == "hold"
+            await client.cancel(held)
         assert rows_of(database_url, "select distinct gpus from allocations") == [(1,)]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []

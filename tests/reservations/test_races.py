@@ -17,7 +17,15 @@ from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import expire_reservation
 from tests.allocations.driving import rows_of
 from tests.allocations.seeding import add_tenant, connect, try_create
-from tests.reservations.holding import INVARIANTS, Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.reservations.holding import (
+    INVARIANTS,
+    ReservationClient,
+    as_client,
+    deadlocks,
+    seed_with_seats,
+    violations,
+    wanted_gpus,
+)
 from tests.support.reservation_lists import confirm_of, settled
 from tests.support.rival_sessions import until_waiting
 
@@ -29,14 +37,16 @@ def test_of_overlapping_holds_exactly_one_wins(database_url: str) -> None:
     with connect(database_url) as connection:
         tenants = [seeded.tenant_id, *(add_tenant(connection, f"t{n}").tenant_id for n in range(3))]
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         # Bundles over several nodes, named in every order: lock order must not depend on it, else they deadlock.
         for _ in range(6):
-            bundles = [[desk.slot(n % 2, node=n % 3), desk.slot(1, node=(n + 1) % 3), "seat-0"] for n in range(RIVALS)]
+            bundles = [
+                [client.slot(n % 2, node=n % 3), client.slot(1, node=(n + 1) % 3), "seat-0"] for n in range(RIVALS)
+            ]
             for bundle in bundles:
                 random.shuffle(bundle)
             answers = await asyncio.gather(
-                *(desk.hold(*bundle, tenant_id=tenants[n % 4]) for n, bundle in enumerate(bundles))
+                *(client.hold(*bundle, tenant_id=tenants[n % 4]) for n, bundle in enumerate(bundles))
             )
             won = [answer for answer in answers if answer.status == 201]
             assert len(won) == 1, Counter(answer.status for answer in answers)
@@ -46,24 +56,26 @@ def test_of_overlapping_holds_exactly_one_wins(database_url: str) -> None:
                 connection.execute("update reservations set expires_at = clock_timestamp() where state = 'hold'")
                 connection.execute("update reservations set hold_until = expires_at where state = 'hold'")
 
-    at_desk(database_url, seeded, way, pool_size=RIVALS)
+    as_client(database_url, seeded, way, pool_size=RIVALS)
     assert deadlocks(database_url) == 0
 
 
 def test_losers_wait_for_nobody(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        await desk.held(desk.slot(0), "seat-0")
+    async def way(client: ReservationClient) -> None:
+        await client.held(client.slot(0), "seat-0")
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             # A request that took a lock would wait here until its lock timeout, and fail with it.
             for table in ("nodes", "resources", "reservations", "claims", "tenant_quotas"):
                 await holder.execute(f"select from {table} for update".encode())
-            refused = await asyncio.gather(desk.hold(desk.slot(0)), desk.hold("seat-0"), desk.hold(desk.node()))
+            refused = await asyncio.gather(
+                client.hold(client.slot(0)), client.hold("seat-0"), client.hold(client.node())
+            )
             assert {json.loads(answer.body)["code"] for answer in refused} == {"resource_busy"}
             await holder.rollback()
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 @pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
@@ -77,18 +89,18 @@ def test_at_the_deadline_one_wins(database_url: str, rounds: int) -> None:
     chance = random.Random(17)
     lead_milliseconds = 10.0
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         nonlocal lead_milliseconds
         for turn in range(rounds):
-            held = await desk.held(desk.node(), "seat-0")
-            desk.set_deadline(held, lead_milliseconds * chance.uniform(0.8, 1.2))
+            held = await client.held(client.node(), "seat-0")
+            client.set_deadline(held, lead_milliseconds * chance.uniform(0.8, 1.2))
             confirmed, _, rivals, created = await asyncio.gather(
-                _confirm(desk, held, in_company=turn % 2 == 1),
-                expire_reservation(desk.context, held),
-                desk.hold(desk.node(), tenant_id=rival.tenant_id),
+                _confirm(client, held, in_company=turn % 2 == 1),
+                expire_reservation(client.context, held),
+                client.hold(client.node(), tenant_id=rival.tenant_id),
                 asyncio.to_thread(_create, turn),
             )
-            end = _judge(desk, held, confirmed, rivals, created)
+            end = _judge(client, held, confirmed, rivals, created)
             ends[end] += 1
             # However busy the machine is: the deadline is kept where the race is open.
             lead_milliseconds *= 0.75 if end == "confirmed" else 1.3
@@ -100,31 +112,31 @@ def test_at_the_deadline_one_wins(database_url: str, rounds: int) -> None:
         with connect(database_url) as connection:
             return try_create(connection, rival, gpus=8, key=f"create-{turn}")
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
     assert ends["confirmed"] > 0, ends
     assert ends["expired"] > 0, ends
 
 
-async def _confirm(desk: Desk, held: UUID, *, in_company: bool) -> Answer:
+async def _confirm(client: ReservationClient, held: UUID, *, in_company: bool) -> Answer:
     """Its confirm, by itself or in a list."""
     if not in_company:
-        return await desk.confirm(held)
-    results = await confirm_reservation(desk.context, [confirm_of(desk, held), confirm_of(desk, uuid.uuid4())])
+        return await client.confirm(held)
+    results = await confirm_reservation(client.context, [confirm_of(client, held), confirm_of(client, uuid.uuid4())])
     answer, _ = await settled(results)
     assert isinstance(answer, Answer)
     return answer
 
 
-def _judge(desk: Desk, held: UUID, confirmed: Answer, rivals: Answer, created: UUID | None) -> str:
+def _judge(client: ReservationClient, held: UUID, confirmed: Answer, rivals: Answer, created: UUID | None) -> str:
     """The final holder; no two requests were answered that they hold the same unit."""
-    state = desk.state(held)
+    state = client.state(held)
     winners = [confirmed.status == 200, rivals.status == 201, created is not None]
     assert sum(winners) <= 1, winners
     assert (state == "confirmed") == (confirmed.status == 200)
     told = INVARIANTS["no hold expires early, none is confirmed late"]
-    assert rows_of(desk.url, told) == []
+    assert rows_of(client.url, told) == []
     if state == "hold":
         # The sweeper and the rivals came before the deadline, and the confirm is what finds it past.
         raise AssertionError("a confirm leaves no hold behind")
@@ -150,30 +162,30 @@ def _clear(url: str) -> None:
 def test_a_sweeper_that_comes_early_ends_nothing(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held("seat-0")
-        desk.set_deadline(held, 900)
-        await expire_reservation(desk.context, held)
+    async def way(client: ReservationClient) -> None:
+        held = await client.held("seat-0")
+        client.set_deadline(held, 900)
+        await expire_reservation(client.context, held)
         # On a busy machine the deadline may have come meanwhile: then it was right.
         assert rows_of(database_url, INVARIANTS["no hold expires early, none is confirmed late"]) == []
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_two_sweepers_and_a_cancel_end_it_once(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=4)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         for _ in range(10):
-            held = await desk.held(desk.slot(1), "seat-3")
-            desk.set_deadline(held, 0)
+            held = await client.held(client.slot(1), "seat-3")
+            client.set_deadline(held, 0)
             first, second, cancelled = await asyncio.gather(
-                expire_reservation(desk.context, held), expire_reservation(desk.context, held), desk.cancel(held)
+                expire_reservation(client.context, held), expire_reservation(client.context, held), client.cancel(held)
             )
             assert first + second <= 1
             assert (cancelled.status, json.loads(cancelled.body)["result"]) == (200, "noop")
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     told = rows_of(database_url, "select count(*) from outbox where event_type = 'reservation.expired'")
     assert told == [(10,)]
     assert violations(database_url) == []
@@ -183,20 +195,20 @@ def test_a_confirm_that_waited_is_judged_when_it_has_the_lock(database_url: str)
     """Its deadline passes while it waits for a lock: it is too late, whenever it was sent (TRAPS: confirmed 2 s late)."""
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held("seat-0")
+    async def way(client: ReservationClient) -> None:
+        held = await client.held("seat-0")
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.execute("select from reservations for update")
-            waiting = asyncio.create_task(desk.confirm(held))
+            waiting = asyncio.create_task(client.confirm(held))
             await until_waiting(database_url)
             await holder.execute(
                 "update reservations set expires_at = clock_timestamp(), hold_until = clock_timestamp()"
             )
             await holder.commit()
             assert (await waiting).status == 409
-        assert desk.state(held) == "expired"
+        assert client.state(held) == "expired"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -204,34 +216,34 @@ def test_a_rival_that_waited_sees_the_confirm(database_url: str) -> None:
     """It looked when the hold was overdue; the lock it waited for was the confirm's."""
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held("seat-0")
-        desk.set_deadline(held, -5)
+    async def way(client: ReservationClient) -> None:
+        held = await client.held("seat-0")
+        client.set_deadline(held, -5)
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             # What a confirm does that was judged in time: here with the deadline moved, as only a test may.
             await holder.execute(
                 """update reservations set state = 'confirmed', row_version = row_version + 1, expires_at = null,
                    confirmed_at = clock_timestamp(), waits_for = 'window', waits_until = null"""
             )
-            waiting = asyncio.create_task(desk.hold("seat-0"))
+            waiting = asyncio.create_task(client.hold("seat-0"))
             await until_waiting(database_url)
             await holder.commit()
             refused = await waiting
         assert json.loads(refused.body)["code"] == "resource_busy"
-        assert desk.state(held) == "confirmed"
+        assert client.state(held) == "confirmed"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_holds_of_gpus_spread_and_never_overlap(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=4)
 
-    async def way(desk: Desk) -> None:
-        answers = await asyncio.gather(*(desk.hold(wanted=wanted_gpus(2, 2)) for _ in range(10)))
+    async def way(client: ReservationClient) -> None:
+        answers = await asyncio.gather(*(client.hold(wanted=wanted_gpus(2, 2)) for _ in range(10)))
         assert Counter(answer.status for answer in answers) == {201: 8, 409: 2}
         assert {json.loads(answer.body)["code"] for answer in answers if answer.status == 409} == {"sku_unavailable"}
 
-    at_desk(database_url, seeded, way, pool_size=10)
+    as_client(database_url, seeded, way, pool_size=10)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
 
@@ -239,11 +251,11 @@ def test_holds_of_gpus_spread_and_never_overlap(database_url: str) -> None:
 def test_one_key_many_times_at_once_holds_once(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        answers = await asyncio.gather(*(desk.hold("seat-0", key="once") for _ in range(RIVALS)))
+    async def way(client: ReservationClient) -> None:
+        answers = await asyncio.gather(*(client.hold("seat-0", key="once") for _ in range(RIVALS)))
         assert {answer.status for answer in answers} == {201}
         assert len({answer.body for answer in answers}) == 1
         assert [answer.replayed for answer in answers].count(False) == 1
 
-    at_desk(database_url, seeded, way, pool_size=RIVALS)
+    as_client(database_url, seeded, way, pool_size=RIVALS)
     assert rows_of(database_url, "select count(*) from reservations") == [(1,)]

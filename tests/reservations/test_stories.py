@@ -19,7 +19,7 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.reservations.commands.expire import expire_reservation
 from tests.allocations.seeding import connect, make_context
 from tests.databases import copied_database
-from tests.reservations.holding import Desk, seed_with_seats, violations
+from tests.reservations.holding import ReservationClient, seed_with_seats, violations
 
 SEATS = ("seat-0", "seat-1", "seat-2")
 SLOTS = (0, 1, 2)
@@ -73,7 +73,7 @@ class Stories(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         seeded = seed_with_seats(self.url, seats=len(SEATS), gpus_limit=GPUS_LIMIT)
         context = make_context(self.url)
-        self.desk = Desk(self.url, context, seeded, CatalogueCache(context.database, 60.0))
+        self.client = ReservationClient(self.url, context, seeded, CatalogueCache(context.database, 60.0))
         self.model = Model()
 
     def teardown(self) -> None:
@@ -82,15 +82,15 @@ class Stories(RuleBasedStateMachine):
         try:
             assert violations(self.url) == []
         finally:
-            self.runner.run(self.desk.context.database.close())
+            self.runner.run(self.client.context.database.close())
             self.runner.close()
             self.opened.close()
 
     @rule(wanted=things, holder=holders)
     def hold(self, wanted: set[str | int], holder: str) -> None:
         rivals = self.model.rivals(wanted)
-        names = [thing if isinstance(thing, str) else self.desk.slot(thing) for thing in sorted(wanted, key=str)]
-        answer = self.runner.run(self.desk.hold(*names, holder=holder))
+        names = [thing if isinstance(thing, str) else self.client.slot(thing) for thing in sorted(wanted, key=str)]
+        answer = self.runner.run(self.client.hold(*names, holder=holder))
         code, document = self._told(answer.status, answer.body)
         if any(not one.overdue for one in rivals):
             assert code == "resource_busy"
@@ -118,7 +118,7 @@ class Stories(RuleBasedStateMachine):
     @rule(choice=choices, holder=holders)
     def confirm(self, choice: int, holder: str) -> None:
         id_, one = self._pick(choice)
-        answer = self.runner.run(self.desk.confirm(id_, holder=holder))
+        answer = self.runner.run(self.client.confirm(id_, holder=holder))
         code, document = self._told(answer.status, answer.body)
         if holder != one.holder:
             assert code == "holder_mismatch"
@@ -135,7 +135,7 @@ class Stories(RuleBasedStateMachine):
     @rule(choice=choices, holder=holders)
     def cancel(self, choice: int, holder: str) -> None:
         id_, one = self._pick(choice)
-        answer = self.runner.run(self.desk.cancel(id_, holder=holder))
+        answer = self.runner.run(self.client.cancel(id_, holder=holder))
         code, document = self._told(answer.status, answer.body)
         if holder != one.holder:
             assert code == "holder_mismatch"
@@ -152,14 +152,14 @@ class Stories(RuleBasedStateMachine):
         id_, one = self._pick(choice)
         if one.state == "hold" and not one.overdue:
             one.overdue = True
-            self.desk.set_deadline(id_, -1)
+            self.client.set_deadline(id_, -1)
 
     @precondition(lambda self: self.model.known)
     @rule(choice=choices)
     def sweep(self, choice: int) -> None:
         id_, one = self._pick(choice)
         due = one.state == "hold" and one.overdue
-        assert self.runner.run(expire_reservation(self.desk.context, id_)) == due
+        assert self.runner.run(expire_reservation(self.client.context, id_)) == due
         one.state = "expired" if due else one.state
 
     @invariant()

@@ -14,25 +14,27 @@ from orchestrator.reservations.commands.hold import hold_resources
 from orchestrator.reservations.hold_requests import HoldRequest
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
-from tests.reservations.holding import HOLDER, Desk
+from tests.reservations.holding import HOLDER, ReservationClient
 
 
-def ask(desk: Desk, *names: str, key: str | None = None, ttl_seconds: int = 900) -> HoldRequest:
+def ask(client: ReservationClient, *names: str, key: str | None = None, ttl_seconds: int = 900) -> HoldRequest:
     """A hold of named resources, to be one of a list."""
-    operation = desk.operation(desk.seeded.tenant_id, key)
-    hold = Hold(operation, desk.seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid.uuid4())
+    operation = client.operation(client.seeded.tenant_id, key)
+    hold = Hold(operation, client.seeded.tenant_id, HOLDER, None, None, ttl_seconds, None, None, uuid.uuid4())
     return HoldRequest(hold, names)
 
 
-def confirm_of(desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, key: str | None = None) -> Confirm:
+def confirm_of(
+    client: ReservationClient, reservation_id: UUID, *, holder: str = HOLDER, key: str | None = None
+) -> Confirm:
     """A confirm, to be one of a list."""
-    tenant_id = desk.seeded.tenant_id
-    return Confirm(desk.operation(tenant_id, key, ending=True), tenant_id, reservation_id, holder)
+    tenant_id = client.seeded.tenant_id
+    return Confirm(client.operation(tenant_id, key, ending=True), tenant_id, reservation_id, holder)
 
 
-async def hold_all(desk: Desk, asked: Sequence[HoldRequest]) -> list[Result | Deferred]:
+async def hold_all(client: ReservationClient, asked: Sequence[HoldRequest]) -> list[Result | Deferred]:
     """The list's way through the command."""
-    return await hold_resources(desk.context, desk.catalogue, asked)
+    return await hold_resources(client.context, client.catalogue, asked)
 
 
 def code_of(result: Result | Deferred) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.api.calling import Caller
 from tests.log.notified import heard, notified
-from tests.log.streaming import Told, subscribed
+from tests.log.streaming import StreamedEvent, subscribed
 
 Message = dict[str, Any]
 Open = Callable[..., AbstractContextManager[Iterator[Message]]]
@@ -18,7 +18,7 @@ Open = Callable[..., AbstractContextManager[Iterator[Message]]]
 def stream(caller: Caller, **query: Any) -> Iterator[Iterator[Message]]:
     """The messages of a server-sent stream; a checkpoint has `scanned_to`."""
     with subscribed(caller, **query) as found:
-        yield (one.data for one in found if isinstance(one, Told))
+        yield (one.data for one in found if isinstance(one, StreamedEvent))
 
 
 @contextmanager

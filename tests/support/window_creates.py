@@ -10,14 +10,14 @@ from orchestrator.operations.store.operations import Answer
 from orchestrator.placement.store.placing import Create
 from orchestrator.problems import Problem
 from tests.allocations.seeding import REGION, SLICE_SKU
-from tests.reservations.holding import Desk
+from tests.reservations.holding import ReservationClient
 
 
-def create(desk: Desk, ends_at: datetime | None) -> Create:
+def create(client: ReservationClient, ends_at: datetime | None) -> Create:
     """A create of one GPU that ends."""
     return Create(
-        operation=desk.operation(desk.seeded.tenant_id), tenant_id=desk.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
-        gpus=1, region=REGION, image=None, ssh_key_ids=(desk.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
+        operation=client.operation(client.seeded.tenant_id), tenant_id=client.seeded.tenant_id, actor_id="test", sku=SLICE_SKU,
+        gpus=1, region=REGION, image=None, ssh_key_ids=(client.seeded.ssh_key_id,), name=None, labels={}, user_data=None,
         correlation_id=uuid.uuid4(), ends_at=ends_at,
     )  # fmt: skip
 

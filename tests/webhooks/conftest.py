@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from berth.local.servers import LocalPostgres
-from tests.webhooks.desk import Desk, open_desk
 from tests.webhooks.receivers import Receiver, receiving
+from tests.webhooks.stage import WebhookStage, open_stage
 
 
 @pytest.fixture(scope="module")
-def desk(
+def stage(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Desk]:
+) -> Iterator[WebhookStage]:
     """Webhooks may go anywhere."""
-    with open_desk(postgres_server, migrated_template, tmp_path_factory.mktemp("authority")) as opened:
+    with open_stage(postgres_server, migrated_template, tmp_path_factory.mktemp("authority")) as opened:
         yield opened
 
 
@@ -28,10 +28,10 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="module")
-def strict_desk(
+def strict_stage(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Desk]:
+) -> Iterator[WebhookStage]:
     """As deployments are: nothing but https, and nothing private."""
     strict = {"webhook_http_allowed": False, "webhook_private_addresses_allowed": False, "webhook_ports": [443, 8443]}
-    with open_desk(postgres_server, migrated_template, tmp_path_factory.mktemp("strict"), **strict) as opened:
+    with open_stage(postgres_server, migrated_template, tmp_path_factory.mktemp("strict"), **strict) as opened:
         yield opened

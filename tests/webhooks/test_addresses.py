@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.webhooks.addresses import is_private_host, is_public_address, literal_address, read_webhook_url
 from tests.api.calling import problem
-from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver
+from tests.webhooks.stage import WebhookStage
 
 SPECIAL = [
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
@@ -99,8 +99,8 @@ def test_what_is_no_address_is_not_public(text: str) -> None:
      "https://169.254.169.254/latest/meta-data", "https://metadata.google.internal/", "https://[fd00::1]:444/",
      "https://100.100.100.200/"],
 )  # fmt: skip
-def test_what_shows_in_the_url_is_refused_at_once(strict_desk: Desk, url: str) -> None:
-    tenant = strict_desk.tenant()
+def test_what_shows_in_the_url_is_refused_at_once(strict_stage: WebhookStage, url: str) -> None:
+    tenant = strict_stage.tenant()
     refused = problem(tenant.call("POST", "/webhooks", {"url": url}), 422, "webhook_url_refused")
     assert refused["reason"] == "private_address"
     made = tenant.make("/webhooks", {"url": "https://hooks.example.com/"})
@@ -145,28 +145,28 @@ def resolving(*answers: Sequence[str]) -> Any:
     return resolve
 
 
-def outcome(desk: Desk, receiver: Receiver, url: str, **how: Any) -> tuple[str | None, int | None]:
+def outcome(stage: WebhookStage, receiver: Receiver, url: str, **how: Any) -> tuple[str | None, int | None]:
     """Of one attempt to send there."""
-    tenant = desk.tenant()
+    tenant = stage.tenant()
     made = tenant.make("/webhooks", {"url": url, "types": ["node.online"]})
-    desk.append(tenant)
-    desk.dispatch(desk.dispatcher(**how))
-    (told,) = desk.deliveries(tenant, made)
+    stage.append(tenant)
+    stage.dispatch(stage.dispatcher(**how))
+    (told,) = stage.deliveries(tenant, made)
     return told["error"], told["response_status"]
 
 
-def test_a_name_is_looked_at_each_time_and_all_of_it(desk: Desk, receiver: Receiver) -> None:
+def test_a_name_is_looked_at_each_time_and_all_of_it(stage: WebhookStage, receiver: Receiver) -> None:
     url = f"http://hooks.example.com:{receiver.port}/hook"
-    assert outcome(desk, receiver, url, resolve=resolving(["127.0.0.1"])) == (None, 204)
+    assert outcome(stage, receiver, url, resolve=resolving(["127.0.0.1"])) == (None, 204)
     assert receiver.received[0].headers["host"] == f"hooks.example.com:{receiver.port}"
     for addresses in (["127.0.0.1"], ["1.1.1.1", "127.0.0.1"], ["::ffff:127.0.0.1"], ["1.1.1.1", "fd00::1"]):
         how = {"resolve": resolving(addresses), "private_allowed": False}
-        assert outcome(desk, receiver, url, **how) == ("private_address", None)
-    assert outcome(desk, receiver, url, resolve=resolving([])) == ("name_not_resolved", None)
+        assert outcome(stage, receiver, url, **how) == ("private_address", None)
+    assert outcome(stage, receiver, url, resolve=resolving([])) == ("name_not_resolved", None)
     assert len(receiver.received) == 1
 
 
-def test_a_name_is_asked_for_once_an_attempt(desk: Desk, receiver: Receiver) -> None:
+def test_a_name_is_asked_for_once_an_attempt(stage: WebhookStage, receiver: Receiver) -> None:
     """Later answers of the resolver (DNS rebinding) have no effect: the checked address is connected to."""
     url = f"http://rebinding.example.com:{receiver.port}/hook"
     asked: list[str] = []
@@ -175,28 +175,28 @@ def test_a_name_is_asked_for_once_an_attempt(desk: Desk, receiver: Receiver) -> 
         asked.append(host)
         return ["127.0.0.1"] if len(asked) == 1 else ["192.0.2.1"]
 
-    assert outcome(desk, receiver, url, resolve=resolve) == (None, 204)
+    assert outcome(stage, receiver, url, resolve=resolve) == (None, 204)
     assert asked == ["rebinding.example.com"]
 
 
-def test_another_address_of_the_name_is_tried(desk: Desk, receiver: Receiver) -> None:
+def test_another_address_of_the_name_is_tried(stage: WebhookStage, receiver: Receiver) -> None:
     with socket.create_server(("127.0.0.2", 0)) as taken:
         closed = taken.getsockname()[1]
     assert closed
     url = f"http://two.example.com:{receiver.port}/hook"
-    assert outcome(desk, receiver, url, resolve=resolving(["127.0.0.9", "127.0.0.1"])) == (None, 204)
+    assert outcome(stage, receiver, url, resolve=resolving(["127.0.0.9", "127.0.0.1"])) == (None, 204)
 
 
-def test_real_names_and_forms_of_the_machines_own_resolver(desk: Desk, receiver: Receiver) -> None:
+def test_real_names_and_forms_of_the_machines_own_resolver(stage: WebhookStage, receiver: Receiver) -> None:
     for host in ("localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1"):
         url = f"http://{host}:{receiver.port}/"
-        assert outcome(desk, receiver, url, private_allowed=False) == ("private_address", None), host
+        assert outcome(stage, receiver, url, private_allowed=False) == ("private_address", None), host
     assert receiver.received == []
     for host in ("no-such-name.invalid", "a" * 64 + ".example.com"):
         url = f"http://{host}:{receiver.port}/"
-        assert outcome(desk, receiver, url) == ("name_not_resolved", None), host
+        assert outcome(stage, receiver, url) == ("name_not_resolved", None), host
 
 
-def test_a_worker_that_forbids_http_sends_none(desk: Desk, receiver: Receiver) -> None:
-    assert outcome(desk, receiver, receiver.url, http_allowed=False) == ("http", None)
+def test_a_worker_that_forbids_http_sends_none(stage: WebhookStage, receiver: Receiver) -> None:
+    assert outcome(stage, receiver, receiver.url, http_allowed=False) == ("http", None)
     assert receiver.received == []

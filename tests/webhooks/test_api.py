@@ -8,20 +8,20 @@ import pytest
 
 from berth.local.servers import LocalPostgres
 from tests.api.calling import at_once, new_tenant, problem, refusal
-from tests.webhooks.desk import Desk, open_desk
 from tests.webhooks.receivers import Receiver, answers
+from tests.webhooks.stage import WebhookStage, open_stage
 
 URL = "https://hooks.example.com/berth?token=abc"
 
 
-def test_whose_they_are(desk: Desk) -> None:
-    one, other = desk.tenant(), desk.tenant()
+def test_whose_they_are(stage: WebhookStage) -> None:
+    one, other = stage.tenant(), stage.tenant()
     mine = one.make("/webhooks", {"url": URL, "description": "for billing"})
-    of_operators = desk.admin.make("/webhooks", {"url": URL})
+    of_operators = stage.admin.make("/webhooks", {"url": URL})
     assert [webhook["id"] for webhook in one.get("/webhooks")["items"]] == [mine["id"]]
     assert other.get("/webhooks")["items"] == []
-    assert of_operators["id"] in [webhook["id"] for webhook in desk.admin.get("/webhooks")["items"]]
-    for caller, webhook in ((other, mine), (other, of_operators), (one, of_operators), (desk.admin, mine)):
+    assert of_operators["id"] in [webhook["id"] for webhook in stage.admin.get("/webhooks")["items"]]
+    for caller, webhook in ((other, mine), (other, of_operators), (one, of_operators), (stage.admin, mine)):
         path = f"/webhooks/{webhook['id']}"
         for method, suffix, body in (
             ("GET", "", None), ("PATCH", "", {"state": "disabled"}), ("DELETE", "", None), ("POST", "/rotate", {}),
@@ -32,16 +32,16 @@ def test_whose_they_are(desk: Desk) -> None:
     assert one.get(f"/webhooks/{mine['id']}") == {name: mine[name] for name in mine if name != "secret"}
     actions = [
         entry["action"]
-        for entry in desk.admin.get("/admin/audit", subject=f"webhooks/{of_operators['id']}", outcome="ok")["items"]
+        for entry in stage.admin.get("/admin/audit", subject=f"webhooks/{of_operators['id']}", outcome="ok")["items"]
         if not entry["action"].endswith(".read")
     ]
     assert actions == ["webhook.create"]
-    assert desk.admin.call("DELETE", f"/webhooks/{of_operators['id']}").status_code == 204
-    problem(desk.admin.call("GET", f"/webhooks/{of_operators['id']}"), 404, "not_found")
+    assert stage.admin.call("DELETE", f"/webhooks/{of_operators['id']}").status_code == 204
+    problem(stage.admin.call("GET", f"/webhooks/{of_operators['id']}"), 404, "not_found")
 
 
-def test_a_secret_is_told_once_and_stored_nowhere_in_the_clear(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
+def test_a_secret_is_told_once_and_stored_nowhere_in_the_clear(stage: WebhookStage, receiver: Receiver) -> None:
+    tenant = stage.tenant()
     first = tenant.call("POST", "/webhooks", {"url": receiver.url}, key="hook-1")
     again = tenant.call("POST", "/webhooks", {"url": receiver.url}, key="hook-1")
     made = first.json()
@@ -53,10 +53,10 @@ def test_a_secret_is_told_once_and_stored_nowhere_in_the_clear(desk: Desk, recei
     rotated = tenant.make(f"/webhooks/{made['id']}/rotate")["secret"]
     keyed = tenant.make("/webhooks", {"url": receiver.url, "signing": "ed25519"})
     receiver.will(answers(500, body=b"who are you"))
-    desk.append(tenant)
-    desk.dispatch()
+    stage.append(tenant)
+    stage.dispatch()
     assert "secret" not in tenant.get(f"/webhooks/{made['id']}")
-    everything = desk.one(
+    everything = stage.one(
         "select (select json_agg(o) from operations o)::text || (select json_agg(w) from webhooks w)::text "
         "|| (select json_agg(d) from webhook_deliveries d)::text || coalesce((select json_agg(a) from audit a)::text, '') "
         "|| coalesce((select json_agg(l) from log l)::text, '')"
@@ -69,13 +69,13 @@ def test_a_secret_is_told_once_and_stored_nowhere_in_the_clear(desk: Desk, recei
 
 
 def test_log_lines_hold_neither_secrets_nor_urls(
-    desk: Desk, receiver: Receiver, capfd: pytest.CaptureFixture[str]
+    stage: WebhookStage, receiver: Receiver, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tenant = desk.tenant()
-    made = desk.webhook(tenant, receiver)
+    tenant = stage.tenant()
+    made = stage.webhook(tenant, receiver)
     nowhere = tenant.make("/webhooks", {"url": "http://127.0.0.1:1/hook?token=s3cret"})
-    desk.append(tenant)
-    desk.dispatch()
+    stage.append(tenant)
+    stage.dispatch()
     told = "".join(capfd.readouterr())
     assert made["id"] in told
     assert nowhere["id"] in told
@@ -92,14 +92,14 @@ def test_log_lines_hold_neither_secrets_nor_urls(
      {"url": "https://e.example/" + "a" * 2_000}, []],
     ids=range(15),
 )  # fmt: skip
-def test_bad_bodies_change_nothing(desk: Desk, body: Any) -> None:
-    tenant = desk.tenant()
+def test_bad_bodies_change_nothing(stage: WebhookStage, body: Any) -> None:
+    tenant = stage.tenant()
     problem(tenant.call("POST", "/webhooks", body), 422, "invalid")
     assert tenant.get("/webhooks")["items"] == []
 
 
-def test_other_bad_input(desk: Desk) -> None:
-    tenant = desk.tenant()
+def test_other_bad_input(stage: WebhookStage) -> None:
+    tenant = stage.tenant()
     made = tenant.make("/webhooks", {"url": URL})
     path = f"/webhooks/{made['id']}"
     for body in ({"state": "deleted"}, {"state": "gone"}, {"types": ["x"]}, {"url": "x"}, {"signing": "hmac"}):
@@ -123,12 +123,12 @@ def test_other_bad_input(desk: Desk) -> None:
 
 
 def test_bounds(postgres_server: LocalPostgres, migrated_template: str, tmp_path: Any, receiver: Receiver) -> None:
-    with open_desk(postgres_server, migrated_template, tmp_path, webhooks_max=3, webhook_pending_max=4) as desk:
-        tenant = new_tenant(desk.admin)
+    with open_stage(postgres_server, migrated_template, tmp_path, webhooks_max=3, webhook_pending_max=4) as stage:
+        tenant = new_tenant(stage.admin)
         outcomes = at_once(*[lambda: tenant.call("POST", "/webhooks", {"url": receiver.url}).status_code] * 6)
         assert sorted(outcomes) == [201, 201, 201, 409, 409, 409]
         problem(tenant.call("POST", "/webhooks", {"url": URL}), 409, "quota_exceeded")
-        assert new_tenant(desk.admin).call("POST", "/webhooks", {"url": URL}).status_code == 201
+        assert new_tenant(stage.admin).call("POST", "/webhooks", {"url": URL}).status_code == 201
         first = tenant.get("/webhooks", limit=2)["items"][0]
         assert len(tenant.every("/webhooks", 2)) == 3
         path = f"/webhooks/{first['id']}"
@@ -140,9 +140,9 @@ def test_bounds(postgres_server: LocalPostgres, migrated_template: str, tmp_path
         assert tenant.call("POST", "/webhooks", {"url": URL}).status_code == 201
 
 
-def test_without_a_webhook_key_there_are_none(desk: Desk) -> None:
-    tenant = desk.tenant()
-    services = desk.services
+def test_without_a_webhook_key_there_are_none(stage: WebhookStage) -> None:
+    tenant = stage.tenant()
+    services = stage.services
     keys = services.webhook_keys
     object.__setattr__(services, "webhook_keys", None)
     try:

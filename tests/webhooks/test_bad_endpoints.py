@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import async_wait_for
-from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver, answers, closes, closes_midway, receiving, talks_nonsense
+from tests.webhooks.stage import WebhookStage
 
 
-def test_what_endpoints_do_that_is_no_answer(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
+def test_what_endpoints_do_that_is_no_answer(stage: WebhookStage, receiver: Receiver) -> None:
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
     cases: list[tuple[Any, str | None, int | None]] = [
         (closes, "not_http", None),
         (closes_midway, "not_http", None),
@@ -25,29 +25,29 @@ def test_what_endpoints_do_that_is_no_answer(desk: Desk, receiver: Receiver) -> 
     ]
     for place, (behaviour, error, status) in enumerate(cases):
         receiver.will(behaviour)
-        desk.append(tenant)
-        desk.dispatch()
-        told = desk.deliveries(tenant, webhook)[-1]
+        stage.append(tenant)
+        stage.dispatch()
+        told = stage.deliveries(tenant, webhook)[-1]
         assert (told["error"], told["response_status"]) == (error, status), behaviour
         assert told["state"] == ("succeeded" if status == 299 else "pending")
         assert len(receiver.received) == place + 1, "redirects are not followed"
 
 
 @pytest.mark.full
-def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
+def test_slow_and_fat_endpoints_harm_nobody(stage: WebhookStage, receiver: Receiver) -> None:
+    tenant = stage.tenant()
     with receiving(4) as bad:
         behaviours = [bad[0].hangs, bad[1].trickles, bad[2].trickles_body, bad[3].floods]
         webhooks = []
         for one, behaviour in zip(bad, behaviours, strict=True):
             one.will(behaviour)
-            webhooks.append(desk.webhook(desk.tenant(), one, types=["node.online"]))
-        desk.database.execute(
+            webhooks.append(stage.webhook(stage.tenant(), one, types=["node.online"]))
+        stage.database.execute(
             "update webhooks set tenant_id = %s where id = any(%s)", (tenant.tenant_id, [w["id"] for w in webhooks])
         )
-        good = desk.webhook(tenant, receiver, types=["node.online"])
-        desk.append(tenant, 10)
-        dispatcher = desk.dispatcher(timeout_seconds=3.0, tenant_attempts_max=64)
+        good = stage.webhook(tenant, receiver, types=["node.online"])
+        stage.append(tenant, 10)
+        dispatcher = stage.dispatcher(timeout_seconds=3.0, tenant_attempts_max=64)
 
         async def until_good_is_done() -> None:
             async def done() -> bool:
@@ -59,9 +59,9 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
             assert sum(dispatcher._busy.values()) > 0, "the others are still at it"
             await dispatcher.drain()
 
-        desk.run(until_good_is_done)
-        assert {one["state"] for one in desk.deliveries(tenant, good)} == {"succeeded"}
-        told = [desk.deliveries(tenant, webhook)[0] for webhook in webhooks]
+        stage.run(until_good_is_done)
+        assert {one["state"] for one in stage.deliveries(tenant, good)} == {"succeeded"}
+        told = [stage.deliveries(tenant, webhook)[0] for webhook in webhooks]
         assert [(one["error"], one["response_status"]) for one in told] == [
             ("timeout", None), ("timeout", None), (None, 500), (None, 500)
         ]  # fmt: skip
@@ -75,25 +75,25 @@ def test_slow_and_fat_endpoints_harm_nobody(desk: Desk, receiver: Receiver) -> N
 
 @pytest.mark.full
 def test_an_answer_in_time_counts_however_long_its_body_takes(
-    desk: Desk, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    stage: WebhookStage, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
     monkeypatch.setattr("worker.webhooks.sending.EXCERPT_SECONDS", 3.0)
     receiver.will(receiver.trickles_body)
-    desk.append(tenant)
-    desk.dispatch(desk.dispatcher(timeout_seconds=2.0))
-    (told,) = desk.deliveries(tenant, webhook)
+    stage.append(tenant)
+    stage.dispatch(stage.dispatcher(timeout_seconds=2.0))
+    (told,) = stage.deliveries(tenant, webhook)
     assert (told["error"], told["response_status"]) == (None, 500)
 
 
-def test_a_head_without_end_is_not_read(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
+def test_a_head_without_end_is_not_read(stage: WebhookStage, receiver: Receiver) -> None:
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
     for behaviour in (receiver.floods_heads, receiver.floods_fields):
         receiver.will(behaviour)
-        desk.append(tenant)
-        desk.dispatch(desk.dispatcher(timeout_seconds=60.0))
-        told = desk.deliveries(tenant, webhook)[-1]
+        stage.append(tenant)
+        stage.dispatch(stage.dispatcher(timeout_seconds=60.0))
+        told = stage.deliveries(tenant, webhook)[-1]
         assert (told["error"], told["state"]) == ("answer_too_long", "pending")
     assert receiver.taken < 50_000_000, "sockets' buffers hold some of it"

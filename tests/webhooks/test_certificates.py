@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import receiving
+from tests.webhooks.stage import WebhookStage
 
 NAME = "hooks.example.com"
 
@@ -47,7 +47,7 @@ def certificate(directory: Path, name: str) -> Path:
     ids=["good", "unknown", "of another name"],
 )
 def test_a_certificate(
-    desk: Desk, tmp_path: Path, served: str, trusted: bool, outcome: tuple[str | None, int | None]
+    stage: WebhookStage, tmp_path: Path, served: str, trusted: bool, outcome: tuple[str | None, int | None]
 ) -> None:
     file = certificate(tmp_path, served)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -59,13 +59,13 @@ def test_a_certificate(
     async def resolve(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
-    tenant = desk.tenant()
+    tenant = stage.tenant()
     with receiving(tls=serving) as (receiver,):
         url = f"https://{NAME}:{receiver.port}/hook"
         webhook = tenant.make("/webhooks", {"url": url, "types": ["node.online"]})
-        desk.append(tenant)
-        desk.dispatch(desk.dispatcher(resolve=resolve, tls=trusting))
-        (told,) = desk.deliveries(tenant, webhook)
+        stage.append(tenant)
+        stage.dispatch(stage.dispatcher(resolve=resolve, tls=trusting))
+        (told,) = stage.deliveries(tenant, webhook)
         assert (told["error"], told["response_status"]) == outcome
         assert asked == [NAME]
         assert len(receiver.received) == (1 if outcome == (None, 204) else 0)

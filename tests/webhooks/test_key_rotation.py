@@ -22,110 +22,110 @@ from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable, load_w
 from tests.allocations.seeding import write_signing_key
 from tests.api.calling import Caller
 from tests.deploy import deployment
-from tests.webhooks.desk import Desk
 from tests.webhooks.receivers import Receiver
+from tests.webhooks.stage import WebhookStage
 from worker.webhooks.resealing import reseal_all
 
 OLD, NEW = os.urandom(32), os.urandom(32)
 
 
-def sealed_under(desk: Desk, keys: WebhookKeys) -> int:
+def sealed_under(stage: WebhookStage, keys: WebhookKeys) -> int:
     """How many stored keys begin with the id of the first of `keys`."""
     query = "select count(*) from webhooks, jsonb_array_elements(keys) key where starts_with(key ->> 'sealed', %s)"
-    return int(desk.one(query, keys.prefix))
+    return int(stage.one(query, keys.prefix))
 
 
-def use(desk: Desk, keys: WebhookKeys) -> None:
+def use(stage: WebhookStage, keys: WebhookKeys) -> None:
     """The API seals under these from now on, as after its restart."""
-    object.__setattr__(desk.services, "webhook_keys", keys)
+    object.__setattr__(stage.services, "webhook_keys", keys)
 
 
-def deliver(desk: Desk, tenant: Caller, receiver: Receiver, *senders: WebhookKeys) -> None:
+def deliver(stage: WebhookStage, tenant: Caller, receiver: Receiver, *senders: WebhookKeys) -> None:
     """Each sender delivers one more event to every webhook; none fails."""
     for keys in senders:
         before = len(receiver.received)
-        desk.append(tenant)
-        desk.dispatch(desk.dispatcher(keys=keys))
+        stage.append(tenant)
+        stage.dispatch(stage.dispatcher(keys=keys))
         webhooks = tenant.every("/webhooks", 50)
         assert len(receiver.received) == before + len(webhooks)
-        errors = [one["error"] for webhook in webhooks for one in desk.deliveries(tenant, webhook)]
+        errors = [one["error"] for webhook in webhooks for one in stage.deliveries(tenant, webhook)]
         assert set(errors) == {None}
 
 
 @pytest.mark.full
-def test_the_webhook_key_is_rotated_while_deliveries_go_on(desk: Desk, receiver: Receiver) -> None:
+def test_the_webhook_key_is_rotated_while_deliveries_go_on(stage: WebhookStage, receiver: Receiver) -> None:
     """At each step of the rotation some processes run with the keys of the step before, others with the new ones."""
-    tenant = desk.tenant()
+    tenant = stage.tenant()
     steps = [WebhookKeys(keys) for keys in ([OLD], [OLD, NEW], [NEW, OLD], [NEW])]
-    before = desk.services.webhook_keys
+    before = stage.services.webhook_keys
     assert before is not None
     try:
         for earlier, later in itertools.pairwise(steps):
             for api in (earlier, later):
-                use(desk, api)
-                webhook = desk.webhook(tenant, receiver, types=["node.online"])
+                use(stage, api)
+                webhook = stage.webhook(tenant, receiver, types=["node.online"])
                 tenant.make(f"/webhooks/{webhook['id']}/rotate")
-                deliver(desk, tenant, receiver, earlier, later)
-            desk.run(partial(reseal_all, desk.sending, later))
-            deliver(desk, tenant, receiver, later)
-        assert sealed_under(desk, steps[-1]) == 12
-        assert sealed_under(desk, steps[0]) == 0
+                deliver(stage, tenant, receiver, earlier, later)
+            stage.run(partial(reseal_all, stage.sending, later))
+            deliver(stage, tenant, receiver, later)
+        assert sealed_under(stage, steps[-1]) == 12
+        assert sealed_under(stage, steps[0]) == 0
     finally:
-        use(desk, before)
+        use(stage, before)
 
 
-def test_resealing_takes_batches_and_leaves_what_it_cannot_read(desk: Desk, receiver: Receiver) -> None:
-    tenant = desk.tenant()
-    before = desk.services.webhook_keys
+def test_resealing_takes_batches_and_leaves_what_it_cannot_read(stage: WebhookStage, receiver: Receiver) -> None:
+    tenant = stage.tenant()
+    before = stage.services.webhook_keys
     assert before is not None
     try:
-        use(desk, WebhookKeys([OLD]))
-        made = [desk.webhook(tenant, receiver) for _ in range(3)]
+        use(stage, WebhookKeys([OLD]))
+        made = [stage.webhook(tenant, receiver) for _ in range(3)]
         lost = tenant.make("/webhooks", {"url": receiver.url})
         raw = base64.b64encode(os.urandom(60)).decode()
         keys = f'[{{"sealed": "{raw}", "public_key": null, "until": null}}]'
-        desk.database.execute("update webhooks set keys = %s::jsonb where id = %s", (keys, lost["id"]))
+        stage.database.execute("update webhooks set keys = %s::jsonb where id = %s", (keys, lost["id"]))
         newest = WebhookKeys([os.urandom(32), OLD])
         after, resealed, unreadable, rounds = FIRST, 0, 0, 0
         while True:
-            step = desk.run(partial(reseal_webhooks, desk.sending, newest, after=after, limit=2))
+            step = stage.run(partial(reseal_webhooks, stage.sending, newest, after=after, limit=2))
             resealed, unreadable, rounds = resealed + step.resealed, unreadable + step.unreadable, rounds + 1
             if step.last is None:
                 break
             after = step.last
-        assert (sealed_under(desk, newest), rounds >= 2) == (3, True)
+        assert (sealed_under(stage, newest), rounds >= 2) == (3, True)
         assert resealed == len(made)
         assert unreadable >= 1
-        stored = desk.one("select keys -> 0 ->> 'sealed' from webhooks where id = %s", lost["id"])
+        stored = stage.one("select keys -> 0 ->> 'sealed' from webhooks where id = %s", lost["id"])
         assert stored == raw, "a key that cannot be read is kept: its sealing key may come back"
     finally:
-        use(desk, before)
+        use(stage, before)
 
 
 def test_what_earlier_versions_sealed_is_delivered_and_sealed_again(
-    desk: Desk, receiver: Receiver, tmp_path: Path
+    stage: WebhookStage, receiver: Receiver, tmp_path: Path
 ) -> None:
     """Earlier versions sealed under a key derived from the task signing key, and wrote no id of a key."""
     signing = write_signing_key(tmp_path / "task-signing.key")
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=["node.online"])
-    opening = desk.services.webhook_keys
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
+    opening = stage.services.webhook_keys
     assert opening is not None
     query = "select keys -> 0 ->> 'sealed' from webhooks where id = %s"
-    stored = desk.one(query, webhook["id"])
-    id_ = desk.one("select id from webhooks where id = %s", webhook["id"])
+    stored = stage.one(query, webhook["id"])
+    id_ = stage.one("select id from webhooks where id = %s", webhook["id"])
     secret = opening.open(id_, stored)
     nonce = os.urandom(12)
     cipher = AESGCM(derived(signing))
     legacy = base64.b64encode(nonce + cipher.encrypt(nonce, secret.encode(), id_.bytes)).decode()
-    desk.database.execute(
+    stage.database.execute(
         "update webhooks set keys = jsonb_set(keys, '{0,sealed}', to_jsonb(%s::text)) where id = %s", (legacy, id_)
     )
     upgraded = load_webhook_keys(ensure_authority(tmp_path, "berth.local").webhook_keys)
-    deliver(desk, tenant, receiver, upgraded)
-    assert desk.run(lambda: reseal_all(desk.sending, upgraded)) >= 1
-    assert desk.one(query, webhook["id"]).startswith(upgraded.prefix)
-    deliver(desk, tenant, receiver, upgraded)
+    deliver(stage, tenant, receiver, upgraded)
+    assert stage.run(lambda: reseal_all(stage.sending, upgraded)) >= 1
+    assert stage.one(query, webhook["id"]).startswith(upgraded.prefix)
+    deliver(stage, tenant, receiver, upgraded)
 
 
 def derived(signing_key: Path) -> bytes:
@@ -165,8 +165,8 @@ def test_a_file_of_webhook_keys_that_is_wrong_is_refused(tmp_path: Path, text: s
         load_webhook_keys(file)
 
 
-def test_a_key_that_another_webhook_key_sealed_is_unreadable(desk: Desk) -> None:
-    id_ = desk.one("select uuidv7()")
+def test_a_key_that_another_webhook_key_sealed_is_unreadable(stage: WebhookStage) -> None:
+    id_ = stage.one("select uuidv7()")
     sealed = WebhookKeys([OLD]).seal(id_, "secret")
     assert WebhookKeys([NEW, OLD]).open(id_, sealed) == "secret"
     with pytest.raises(WebhookKeyUnreadable):

@@ -20,8 +20,8 @@ from tests.databases import as_role
 from tests.forked.starting import CommandLine
 from tests.metrics_ports import NO_ANSWER, get
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
-from tests.webhooks.desk import Desk, open_desk
 from tests.webhooks.receivers import Receiver
+from tests.webhooks.stage import WebhookStage, open_stage
 
 ANYWHERE = {
     "BERTH_WEBHOOK_HTTP_ALLOWED": "true", "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true", "BERTH_WEBHOOK_PORTS": "[]",
@@ -31,14 +31,14 @@ TYPES = ["node.online"]
 
 
 class Senders:
-    """Starts senders over the database of a desk, with its webhook keys and nothing else."""
+    """Starts senders over the database of a stage, with its webhook keys and nothing else."""
 
-    def __init__(self, desk: Desk, authority: Authority) -> None:
-        self.desk = desk
+    def __init__(self, stage: WebhookStage, authority: Authority) -> None:
+        self.stage = stage
         self.port = free_port()
         self.environment = {
             "PATH": os.environ["PATH"],
-            "BERTH_DATABASE_URL": as_role(desk.url, Role.WEBHOOKS),
+            "BERTH_DATABASE_URL": as_role(stage.url, Role.WEBHOOKS),
             "BERTH_WEBHOOK_KEY_FILE": str(authority.webhook_keys),
             "BERTH_METRICS_PORT": str(self.port),
             **ANYWHERE,
@@ -64,86 +64,86 @@ class Senders:
 
 @pytest.fixture
 def senders(postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path) -> Iterator[Senders]:
-    with open_desk(postgres_server, migrated_template, tmp_path) as desk:
-        yield Senders(desk, ensure_authority(tmp_path, "berth.local"))
+    with open_stage(postgres_server, migrated_template, tmp_path) as stage:
+        yield Senders(stage, ensure_authority(tmp_path, "berth.local"))
 
 
 def test_a_sender_that_is_killed_in_an_attempt_is_replaced_and_nothing_is_lost(
     senders: Senders, receiver: Receiver
 ) -> None:
-    desk = senders.desk
-    tenant = desk.tenant()
-    webhook = desk.webhook(tenant, receiver, types=TYPES)
+    stage = senders.stage
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=TYPES)
     receiver.will(receiver.hangs)
-    desk.append(tenant)
+    stage.append(tenant)
     with senders.running() as sender:
         wait_for(lambda: receiver.received, "an attempt")
         sender.kill()
         assert sender.wait(WAIT_SECONDS_MAX) < 0
-    (cut_off,) = desk.deliveries(tenant, webhook)
+    (cut_off,) = stage.deliveries(tenant, webhook)
     assert (cut_off["state"], cut_off["attempts"]) == ("pending", 1), "the lease of the dead sender"
     receiver.will(lambda link: link.sendall(b"HTTP/1.1 204 No\r\ncontent-length: 0\r\n\r\n"))
-    desk.due_now(webhook["id"])
-    desk.append(tenant)
+    stage.due_now(webhook["id"])
+    stage.append(tenant)
     with senders.running() as sender:
-        wait_for(lambda: {one["state"] for one in desk.deliveries(tenant, webhook)} == {"succeeded"}, "the deliveries")
+        wait_for(lambda: {one["state"] for one in stage.deliveries(tenant, webhook)} == {"succeeded"}, "the deliveries")
         sender.terminate()
         assert sender.wait(WAIT_SECONDS_MAX) == 0
     again = [one.message_id for one in receiver.received].count(cut_off["event_id"])
     assert (again, len(receiver.received)) == (2, 3), "under the same id"
 
 
-def key_that_expires(desk: Desk) -> tuple[str, Caller]:
+def key_that_expires(stage: WebhookStage) -> tuple[str, Caller]:
     """Id and holder of an operator's key with an expiry."""
     at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    made = desk.admin.make("/admin/api-keys", {"name": "for an hour", "role": "admin", "expires_at": at})
-    return str(made["id"]), Caller(desk.http, made["key"])
+    made = stage.admin.make("/admin/api-keys", {"name": "for an hour", "role": "admin", "expires_at": at})
+    return str(made["id"]), Caller(stage.http, made["key"])
 
 
-def expire(desk: Desk, key_id: str) -> None:
+def expire(stage: WebhookStage, key_id: str) -> None:
     """As if the hour were over."""
-    desk.database.execute("update api_keys set expires_at = clock_timestamp() where id = %s", (key_id,))
-    desk.database.execute("update webhooks set key_expires_at = clock_timestamp() where created_by = %s", (key_id,))
+    stage.database.execute("update api_keys set expires_at = clock_timestamp() where id = %s", (key_id,))
+    stage.database.execute("update webhooks set key_expires_at = clock_timestamp() where created_by = %s", (key_id,))
 
 
 @pytest.mark.full
 def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, receiver: Receiver) -> None:
-    desk = senders.desk
-    key_id, leaver = key_that_expires(desk)
-    tenant = desk.tenant()
-    ends, stays = desk.webhook(leaver, receiver, types=TYPES), desk.webhook(desk.admin, receiver, types=TYPES)
-    own = desk.webhook(tenant, receiver, types=TYPES)
-    expiry = desk.database.execute(
+    stage = senders.stage
+    key_id, leaver = key_that_expires(stage)
+    tenant = stage.tenant()
+    ends, stays = stage.webhook(leaver, receiver, types=TYPES), stage.webhook(stage.admin, receiver, types=TYPES)
+    own = stage.webhook(tenant, receiver, types=TYPES)
+    expiry = stage.database.execute(
         "select key_expires_at = (select expires_at from api_keys where id = %s) from webhooks where id = %s",
         (key_id, ends["id"]),
     ).fetchone()
     assert expiry == (True,)
     with senders.running():
-        desk.append(tenant)
+        stage.append(tenant)
         wait_for(lambda: len(receiver.received) == 3, "all three")
-        desk.append(tenant)
+        stage.append(tenant)
         wait_for(lambda: len(receiver.received) == 6, "all three again")
-    expire(desk, key_id)
+    expire(stage, key_id)
     # A delivery that waited when the key expired is not sent either.
-    desk.database.execute(
+    stage.database.execute(
         "insert into webhook_deliveries (webhook_id, number, version, event_id, event_type)"
         " select id, numbered + 100, 1, uuidv7(), 'node.online' from webhooks where id = %s",
         (ends["id"],),
     )
-    desk.append(tenant)
+    stage.append(tenant)
     with senders.running():
         wait_for(lambda: len(receiver.received) == 8, "the other two")
-        wait_for(lambda: desk.admin.get(f"/webhooks/{ends['id']}")["state"] == "disabled", "it is disabled")
-    stopped = desk.admin.get(f"/webhooks/{ends['id']}")
+        wait_for(lambda: stage.admin.get(f"/webhooks/{ends['id']}")["state"] == "disabled", "it is disabled")
+    stopped = stage.admin.get(f"/webhooks/{ends['id']}")
     assert (stopped["disabled_reason"], len(receiver.received)) == ("key_expired", 8)
     waited = "select state from webhook_deliveries where webhook_id = %s and number > 100"
-    assert desk.one(waited, ends["id"]) == "failed"
+    assert stage.one(waited, ends["id"]) == "failed"
     enqueued = "select count(*) from webhook_deliveries where webhook_id = %s and number <= 100"
-    assert desk.one(enqueued, ends["id"]) == 2, "the event after the expiry is no delivery of this webhook"
-    assert [desk.admin.get(f"/webhooks/{stays['id']}")["state"], tenant.get(f"/webhooks/{own['id']}")["state"]] == [
+    assert stage.one(enqueued, ends["id"]) == 2, "the event after the expiry is no delivery of this webhook"
+    assert [stage.admin.get(f"/webhooks/{stays['id']}")["state"], tenant.get(f"/webhooks/{own['id']}")["state"]] == [
         "enabled", "enabled",
     ]  # fmt: skip
-    told = desk.database.execute(
+    told = stage.database.execute(
         "select payload from outbox where event_type = 'webhook.disabled' union all"
         " select payload from log where event_type = 'webhook.disabled'"
     ).fetchall()
@@ -155,25 +155,25 @@ def test_an_operators_webhook_ends_with_the_expiry_of_its_key(senders: Senders, 
 def test_a_webhook_belongs_to_the_key_that_a_rotation_or_an_operator_gives_it(
     senders: Senders, receiver: Receiver, change: str
 ) -> None:
-    desk = senders.desk
-    key_id, leaver = key_that_expires(desk)
-    webhook = desk.webhook(leaver, receiver, types=TYPES)
+    stage = senders.stage
+    key_id, leaver = key_that_expires(stage)
+    webhook = stage.webhook(leaver, receiver, types=TYPES)
     if change == "rotated":
-        rotated = desk.admin.call("POST", f"/admin/api-keys/{key_id}/rotate", {"overlap_seconds": 3600})
+        rotated = stage.admin.call("POST", f"/admin/api-keys/{key_id}/rotate", {"overlap_seconds": 3600})
         assert rotated.status_code == 201, rotated.text
         owner = rotated.json()["id"]
     else:
         for state in ("disabled", "enabled"):
-            assert desk.admin.call("PATCH", f"/webhooks/{webhook['id']}", {"state": state}).status_code == 200
-        owner = str(desk.one("select id from api_keys where name = 'first'"))
-    expire(desk, key_id)
+            assert stage.admin.call("PATCH", f"/webhooks/{webhook['id']}", {"state": state}).status_code == 200
+        owner = str(stage.one("select id from api_keys where name = 'first'"))
+    expire(stage, key_id)
     with senders.running():
-        desk.append(desk.tenant())
+        stage.append(stage.tenant())
         wait_for(lambda: len(receiver.received) == 1, "it is sent")
-    assert str(desk.one("select created_by from webhooks where id = %s", webhook["id"])) == owner
-    assert desk.admin.call("DELETE", f"/admin/api-keys/{owner}").status_code in (204, 409)
+    assert str(stage.one("select created_by from webhooks where id = %s", webhook["id"])) == owner
+    assert stage.admin.call("DELETE", f"/admin/api-keys/{owner}").status_code in (204, 409)
     if change == "rotated":
-        assert desk.admin.get(f"/webhooks/{webhook['id']}")["disabled_reason"] == "key_revoked"
+        assert stage.admin.get(f"/webhooks/{webhook['id']}")["disabled_reason"] == "key_revoked"
 
 
 def test_its_metrics_are_those_of_webhooks(senders: Senders) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedSpan:
     """One span: the service that recorded it, and its parent. Ids are lower-case hex."""
 
     service: str
@@ -35,7 +35,7 @@ class Collector:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._spans: list[Told] = []
+        self._spans: list[RecordedSpan] = []
         self._lock = threading.Lock()
 
     def take(self, request: ExportTraceServiceRequest) -> None:
@@ -45,19 +45,19 @@ class Collector:
             for scope in resource.scope_spans:
                 for span in scope.spans:
                     links = tuple(link.trace_id.hex() for link in span.links)
-                    told = Told(
+                    told = RecordedSpan(
                         service, span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(),
                         span.start_time_unix_nano, span.end_time_unix_nano, links, span.status.code == 2,
                     )  # fmt: skip
                     with self._lock:
                         self._spans.append(told)
 
-    def trace(self, trace_id: str) -> list[Told]:
+    def trace(self, trace_id: str) -> list[RecordedSpan]:
         """The spans of one trace, in the order in which they began."""
         with self._lock:
             return sorted((span for span in self._spans if span.trace_id == trace_id), key=lambda span: span.began)
 
-    def linked_to(self, trace_id: str) -> list[Told]:
+    def linked_to(self, trace_id: str) -> list[RecordedSpan]:
         """The spans that name another trace, such as their caller's."""
         with self._lock:
             return [span for span in self._spans if trace_id in span.links]

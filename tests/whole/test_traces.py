@@ -7,7 +7,7 @@ import httpx
 from berth.client import Allocation
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole
-from tests.whole.collector import Collector, Told
+from tests.whole.collector import Collector, RecordedSpan
 
 CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -45,17 +45,17 @@ def test_one_trace_follows_an_allocation_through_every_process(
     _lies_within(spans, ended)
 
 
-def _names(spans: list[Told]) -> set[str]:
+def _names(spans: list[RecordedSpan]) -> set[str]:
     return {name for span in spans for name in (span.name, span.name.rpartition(":")[2])}
 
 
-def _lost(spans: list[Told]) -> list[Told]:
+def _lost(spans: list[RecordedSpan]) -> list[RecordedSpan]:
     """Spans without a parent in the list."""
     known = {span.span_id for span in spans}
     return [span for span in spans[1:] if span.parent_id not in known]
 
 
-def _lies_within(spans: list[Told], ended: Allocation) -> None:
+def _lies_within(spans: list[RecordedSpan], ended: Allocation) -> None:
     (task,) = [span for span in spans if span.name == "task slice.vm_release"]
     assert ended.released_at is not None
     assert spans[0].began <= task.began < task.ended <= ended.released_at.timestamp() * 1e9

@@ -18,10 +18,10 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import add_tenant, connect, create_many, make_context, write_signing_key
-from tests.billing.desk import make_due, make_prepaid, top_up
+from tests.billing.payments import make_due, make_prepaid, top_up
 from tests.databases import as_role
-from tests.reservations.holding import Desk, seed_with_seats
-from tests.reservations.turning_over.desk import starting
+from tests.reservations.holding import ReservationClient, seed_with_seats
+from tests.reservations.turning_over.consuming import starting
 from tests.support.waiting import wait_past
 from worker.settings import Settings
 from worker.sweepers.table import make_sweepers
@@ -44,7 +44,7 @@ class RescuesRecorded:
         self.rescued.append(allocation_id)
 
 
-Prepare = Callable[[Desk], Awaitable[None]]
+Prepare = Callable[[ReservationClient], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -57,46 +57,46 @@ class Case:
     batches_max: int = 1
 
 
-async def allocations_ended(desk: Desk) -> None:
-    create_many(desk.url, desk.seeded, MANY)
-    _change(desk, f"update allocations set ends_at = {LONG_AGO}, requested_at = {LONG_AGO} - interval '1 d'")
+async def allocations_ended(client: ReservationClient) -> None:
+    create_many(client.url, client.seeded, MANY)
+    _change(client, f"update allocations set ends_at = {LONG_AGO}, requested_at = {LONG_AGO} - interval '1 d'")
 
 
-async def allocations_ending(desk: Desk) -> None:
-    create_many(desk.url, desk.seeded, MANY)
-    _change(desk, "update allocations set ends_at = clock_timestamp() + interval '30 s'")
+async def allocations_ending(client: ReservationClient) -> None:
+    create_many(client.url, client.seeded, MANY)
+    _change(client, "update allocations set ends_at = clock_timestamp() + interval '30 s'")
 
 
-async def allocations_overdue(desk: Desk) -> None:
-    create_many(desk.url, desk.seeded, MANY)
-    _change(desk, f"update allocations set waits_until = {LONG_AGO}")
+async def allocations_overdue(client: ReservationClient) -> None:
+    create_many(client.url, client.seeded, MANY)
+    _change(client, f"update allocations set waits_until = {LONG_AGO}")
 
 
-async def tasks_expired(desk: Desk) -> None:
-    for allocation_id in create_many(desk.url, desk.seeded, MANY):
-        await begin_provisioning(desk.context, allocation_id, f"provisioning-{allocation_id}")
-    _change(desk, f"update node_tasks set expires_at = {LONG_AGO}, not_before = {LONG_AGO} - interval '1 h'")
+async def tasks_expired(client: ReservationClient) -> None:
+    for allocation_id in create_many(client.url, client.seeded, MANY):
+        await begin_provisioning(client.context, allocation_id, f"provisioning-{allocation_id}")
+    _change(client, f"update node_tasks set expires_at = {LONG_AGO}, not_before = {LONG_AGO} - interval '1 h'")
 
 
-async def windows_over(desk: Desk) -> None:
+async def windows_over(client: ReservationClient) -> None:
     ends_at = datetime.now(UTC) + timedelta(seconds=2)
     for number in range(MANY):
-        held = await desk.held(desk.slot(number), ends_at=ends_at, ttl_seconds=1)
-        assert (await desk.confirm(held)).status == 200
+        held = await client.held(client.slot(number), ends_at=ends_at, ttl_seconds=1)
+        assert (await client.confirm(held)).status == 200
     await wait_past(ends_at)
 
 
-async def starts_due(desk: Desk) -> None:
+async def starts_due(client: ReservationClient) -> None:
     starts_at = datetime.now(UTC) + timedelta(seconds=3)
     for _ in range(MANY):
-        await starting(desk, starts_at=starts_at)
+        await starting(client, starts_at=starts_at)
     await wait_past(starts_at)
 
 
-async def ended_before_a_restore(desk: Desk) -> None:
-    create_many(desk.url, desk.seeded, MANY)
+async def ended_before_a_restore(client: ReservationClient) -> None:
+    create_many(client.url, client.seeded, MANY)
     _change(
-        desk,
+        client,
         "with made as (insert into restores (written_by, leader_id, head_version, without_export, closed_at)"
         " values ('1', '1', 1, 'none', clock_timestamp()) returning epoch)"
         " insert into restore_replays (epoch, kind, subject_id, version, ended_at)"
@@ -104,43 +104,43 @@ async def ended_before_a_restore(desk: Desk) -> None:
     )
 
 
-async def retries_ordered(desk: Desk) -> None:
+async def retries_ordered(client: ReservationClient) -> None:
     _change(
-        desk,
+        client,
         "insert into dead_letters (consumer, version, reason, detail, excerpt, tries, first_at, retry_asked_at)"
         " select 'berth-worker', n, 'refused', 'no', '{}', 1, clock_timestamp(), clock_timestamp()"
         " from generate_series(900, 904) n",
     )
 
 
-async def balances_due(desk: Desk) -> None:
+async def balances_due(client: ReservationClient) -> None:
     for number in range(MANY):
-        with psycopg.connect(desk.url, autocommit=True) as connection:
+        with psycopg.connect(client.url, autocommit=True) as connection:
             tenant_id = add_tenant(connection, f"prepaid-{number}").tenant_id
-        await top_up(desk.context, tenant_id, 1_000)
-        await make_prepaid(desk.context, tenant_id, 10)
-        make_due(desk.url, tenant_id)
+        await top_up(client.context, tenant_id, 1_000)
+        await make_prepaid(client.context, tenant_id, 10)
+        make_due(client.url, tenant_id)
 
 
-async def approvals_overdue(desk: Desk) -> None:
+async def approvals_overdue(client: ReservationClient) -> None:
     _change(
-        desk,
+        client,
         "insert into approvals (action, subject_id, requested_by, requested_role, requested_break_glass, waits_until)"
         f" select 'api_key.revoke', uuidv7(), uuidv7(), 'admin', false, {LONG_AGO} from generate_series(1, {MANY})",
     )
 
 
-async def maintenance_due(desk: Desk) -> None:
+async def maintenance_due(client: ReservationClient) -> None:
     _change(
-        desk,
+        client,
         "insert into maintenance_windows (starts_at, ends_at, reason, waits_for, waits_since, waits_until)"
         f" select at, 'tomorrow', 'why', 'start', at, at from (select {LONG_AGO} as at) long_ago, generate_series(1, {MANY})",
     )
 
 
-async def faults_over(desk: Desk) -> None:
+async def faults_over(client: ReservationClient) -> None:
     _change(
-        desk,
+        client,
         "insert into fault_reports (tenant_id, allocation_id, node_id, slots, symptom, evidence, replace, reported_by,"
         " replacement_id, waits_for, waits_since, waits_until) select uuidv7(), uuidv7(), n.id, '{0}', 'slow', 'e', true, 't',"
         f" uuidv7(), 'replacement', {LONG_AGO}, {LONG_AGO} from generate_series(1, {MANY}),"
@@ -148,24 +148,24 @@ async def faults_over(desk: Desk) -> None:
     )
 
 
-async def history_over(desk: Desk) -> None:
+async def history_over(client: ReservationClient) -> None:
     _change(
-        desk,
+        client,
         "insert into hardware_history (serial, kind, happened, slots, actor, detail, happened_at)"
         " select 'SERIAL', 'gpu', 'seen', '{}', 'worker:discovery', 'd', clock_timestamp() - interval '6 years'"
         f" from generate_series(1, {MANY})",
     )
 
 
-def _change(desk: Desk, statement: str) -> None:
-    with connect(desk.url) as connection:
+def _change(client: ReservationClient, statement: str) -> None:
+    with connect(client.url) as connection:
         connection.execute(statement.encode())
 
 
-async def outages_over(desk: Desk) -> None:
-    create_many(desk.url, desk.seeded, MANY)
+async def outages_over(client: ReservationClient) -> None:
+    create_many(client.url, client.seeded, MANY)
     _change(
-        desk,
+        client,
         f"set session_replication_role = replica; update allocations set state = 'active', active_at = {LONG_AGO},"
         f" requested_at = {LONG_AGO}, waits_for = 'tenant', waits_since = {LONG_AGO}, waits_until = null, health = 'degraded',"
         f" health_cause = 'guest_down', health_since = {LONG_AGO}, proof_of_life_at = {LONG_AGO}, health_until = {LONG_AGO}",
@@ -228,7 +228,7 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
     )  # fmt: skip
 
     async def scene(context: Context) -> None:
-        await case.prepare(Desk(database_url, context, seeded, CatalogueCache(context.database, 60.0)))
+        await case.prepare(ReservationClient(database_url, context, seeded, CatalogueCache(context.database, 60.0)))
         assert len(rows_of(database_url, case.left)) == MANY
         worker = make_context(settings.database_url)
         table = make_sweepers(worker, cast(WorkflowStarter, RescuesRecorded()), settings)

@@ -18,7 +18,7 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
 from tests.allocations.seeding import connect, create_allocation, seed
 from tests.databases import as_role
-from tests.reservations.holding import Desk, at_desk, seed_with_seats
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
 from worker.sweepers import retention
 from worker.sweepers.lost_workflows import WorkflowRescuer
 from worker.sweepers.offline_nodes import mark_silent_nodes_offline
@@ -50,34 +50,34 @@ def test_one_sweep_retires_several_batches_of_operations(database_url: str, monk
 def test_one_sweep_retires_several_batches_of_reservations_and_leaves_the_others(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def sweep(desk: Desk) -> None:
-        held = [await desk.held(f"slot:{seeded.nodes[0].id}:{number}") for number in range(MANY + 1)]
+    async def sweep(client: ReservationClient) -> None:
+        held = [await client.held(f"slot:{seeded.nodes[0].id}:{number}") for number in range(MANY + 1)]
         for one in held[:MANY]:
-            await desk.cancel(one)
+            await client.cancel(one)
         with connect(database_url) as connection:
             connection.execute("update reservations set retire_after = clock_timestamp() where state = 'cancelled'")
-        await sweep_retired_reservations(desk.context, BATCH)
+        await sweep_retired_reservations(client.context, BATCH)
         assert rows_of(database_url, "select id from reservations") == [(held[-1],)]
 
-    at_desk(database_url, seeded, sweep)
+    as_client(database_url, seeded, sweep)
 
 
 def test_overdue_holds_are_expired_in_as_many_rounds_as_their_number_needs(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def sweep(desk: Desk) -> None:
-        held = [await desk.held(f"slot:{seeded.nodes[0].id}:{number}") for number in range(MANY)]
+    async def sweep(client: ReservationClient) -> None:
+        held = [await client.held(f"slot:{seeded.nodes[0].id}:{number}") for number in range(MANY)]
         with connect(database_url) as connection:
             connection.execute(
                 "update reservations set expires_at = clock_timestamp() - interval '1 ms',"
                 " hold_until = clock_timestamp() - interval '1 ms'"
             )
         for rounds in range(1, ROUNDS + 1):
-            await sweep_overdue_holds(desk.context, BATCH)
-            ended = [desk.state(one) for one in held].count("expired")
+            await sweep_overdue_holds(client.context, BATCH)
+            ended = [client.state(one) for one in held].count("expired")
             assert ended == min(MANY, rounds * BATCH)
 
-    at_desk(database_url, seeded, sweep)
+    as_client(database_url, seeded, sweep)
 
 
 def test_one_sweep_forgets_several_batches_of_deliveries(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tests.support.public_api import settings_over
 HOLDER = "h"
 
 
-class Desk:
+class BoundedApi:
     """An API with small bounds, an operator and a tenant."""
 
     def __init__(self, http: TestClient, url: str, retire: Callable[[], int]) -> None:
@@ -58,29 +58,29 @@ class Desk:
 
 
 @contextmanager
-def desk(url: str, directory: Path, **bounds: Any) -> Iterator[Desk]:
+def bounded_api(url: str, directory: Path, **bounds: Any) -> Iterator[BoundedApi]:
     services = build_services(settings_over(url, directory).model_copy(update=bounds))
     with TestClient(public_listener(services), raise_server_exceptions=False) as http:
         assert http.portal is not None
         portal = http.portal
-        yield Desk(http, url, lambda: portal.call(retire_reservations, services.context.for_platform(), 10))
+        yield BoundedApi(http, url, lambda: portal.call(retire_reservations, services.context.for_platform(), 10))
         portal.call(services.context.database.close)
 
 
 @pytest.fixture
-def wide(database_url: str, tmp_path: Path) -> Iterator[Desk]:
+def wide(database_url: str, tmp_path: Path) -> Iterator[BoundedApi]:
     """Bounds that nothing here meets; ended reservations are not kept."""
-    with desk(database_url, tmp_path, reservation_retention_seconds=0.0) as found:
+    with bounded_api(database_url, tmp_path, reservation_retention_seconds=0.0) as found:
         yield found
 
 
-def cancelled(at: Desk) -> str:
+def cancelled(at: BoundedApi) -> str:
     id_ = at.held()
     assert at.act("cancel", id_).status_code == 200
     return id_
 
 
-def retired(at: Desk) -> str:
+def retired(at: BoundedApi) -> str:
     id_ = cancelled(at)
     assert at.retire() == 1
     return id_
@@ -91,7 +91,7 @@ def twice(write: Callable[[], httpx.Response]) -> httpx.Response:
     return write()
 
 
-REFUSED: dict[str, tuple[int, Callable[[Desk], httpx.Response]]] = {
+REFUSED: dict[str, tuple[int, Callable[[BoundedApi], httpx.Response]]] = {
     "already_exists": (409, lambda at: at.register(at.seat())),
     "resource_not_found": (404, lambda at: at.hold(fresh("nothing"))),
     "resource_busy": (409, lambda at: twice(lambda seat=at.seat(): at.hold(seat))),  # type: ignore[misc]
@@ -107,21 +107,21 @@ FULL = {"resource_table_full", "reservation_table_full", "expiration_index_full"
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_a_refusal_has_its_code(wide: Desk, code: str) -> None:
+def test_a_refusal_has_its_code(wide: BoundedApi, code: str) -> None:
     status, cause = REFUSED[code]
     assert problem(cause(wide), status, code)["outcome"] == "not_done"
 
 
 def test_a_deployment_may_offer_less_than_an_hour(database_url: str, tmp_path: Path) -> None:
     """A hold without a TTL gets 15 minutes, or the deployment's maximum if that is shorter."""
-    with desk(database_url, tmp_path, hold_seconds_max=60.0) as at:
+    with bounded_api(database_url, tmp_path, hold_seconds_max=60.0) as at:
         assert seconds_held(at.hold(at.seat())) == 60
         for offered in (59, 60):
             assert seconds_held(at.hold(at.seat(), ttl_seconds=offered)) == offered
         for too_long in (61, 900, 3_600):
             refused = problem(at.hold(at.seat(), ttl_seconds=too_long), 422, "ttl_out_of_range")
             assert refused["ttl_seconds_max"] == 60.0
-    with desk(database_url, tmp_path) as at:
+    with bounded_api(database_url, tmp_path) as at:
         assert seconds_held(at.hold(at.seat())) == 900
 
 
@@ -131,7 +131,7 @@ def seconds_held(answer: httpx.Response) -> float:
     return (datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["held_at"])).total_seconds()
 
 
-def test_successes_are_marked(wide: Desk) -> None:
+def test_successes_are_marked(wide: BoundedApi) -> None:
     id_ = wide.held()
     for verb, result in (("confirm", "ok"), ("confirm", "noop"), ("cancel", "ok"), ("cancel", "noop")):
         answer = wide.act(verb, id_)
@@ -149,7 +149,7 @@ def require_full(answer: httpx.Response, code: str) -> None:
 
 
 def test_a_full_table_of_resources(database_url: str, tmp_path: Path) -> None:
-    with desk(database_url, tmp_path, resources_max=2) as at:
+    with bounded_api(database_url, tmp_path, resources_max=2) as at:
         there = at.seat()
         at.seat()
         require_full(at.register(fresh("seat")), "resource_table_full")
@@ -160,7 +160,7 @@ def test_a_full_table_of_resources(database_url: str, tmp_path: Path) -> None:
 
 def test_full_tables_of_reservations_and_of_holds(database_url: str, tmp_path: Path) -> None:
     """Confirming makes room among the holds, cancelling among the reservations; neither is ever refused for want of it."""
-    with desk(database_url, tmp_path, reservations_max=3, holds_max=2) as at:
+    with bounded_api(database_url, tmp_path, reservations_max=3, holds_max=2) as at:
         seat = at.seat()
         first, second = at.held(), at.held()
         require_full(at.hold(seat), "expiration_index_full")
@@ -176,7 +176,7 @@ def test_full_tables_of_reservations_and_of_holds(database_url: str, tmp_path: P
 
 
 def test_a_full_table_of_operations_refuses_all_but_what_ends_something(database_url: str, tmp_path: Path) -> None:
-    with desk(database_url, tmp_path) as at, psycopg.connect(database_url, autocommit=True) as database:
+    with bounded_api(database_url, tmp_path) as at, psycopg.connect(database_url, autocommit=True) as database:
         place = new_place(at.admin, database)
         allocation = rent(at.tenant, place)["allocation_id"]
         stuck = rent(at.tenant, place)["allocation_id"]
@@ -185,7 +185,7 @@ def test_a_full_table_of_operations_refuses_all_but_what_ends_something(database
         secrets = at.admin.key, at.tenant.key
         (used,) = database.execute("select count(*) from operations").fetchone() or (0,)
     bound = next(bound for bound in range(10, 1_000) if bound - bound // 10 >= used)
-    with desk(database_url, tmp_path, operations_max=bound) as full:
+    with bounded_api(database_url, tmp_path, operations_max=bound) as full:
         admin, tenant = Caller(full.admin.http, secrets[0]), Caller(full.admin.http, secrets[1])
         writes: list[Callable[[], httpx.Response]] = [
             lambda: admin.call("POST", "/admin/tenants", body),

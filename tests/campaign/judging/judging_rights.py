@@ -26,7 +26,7 @@ def judge_rights(history: History) -> list[Violation]:
 
 
 @dataclass(frozen=True)
-class ToldRight:
+class KnownRight:
     """A right as a client knew of it: from `since` to `until` by the clients' clock, to the time from `begins` to `ends`."""
 
     owner: str
@@ -35,7 +35,7 @@ class ToldRight:
     begins: datetime
     ends: datetime
 
-    def collides(self, other: ToldRight) -> bool:
+    def collides(self, other: KnownRight) -> bool:
         """Whether both were known at one moment and cover one instant, and neither became the other."""
         known_at_once = self.since < other.until and other.since < self.until
         return known_at_once and self.begins < other.ends and other.begins < self.ends and self.owner != other.owner
@@ -43,7 +43,7 @@ class ToldRight:
 
 def check_told_rights(history: History) -> Iterator[Violation]:
     """No unit was reported for two owners at one instant: from the first response that named it to the request that ended it."""
-    rights: dict[str, list[ToldRight]] = defaultdict(list)
+    rights: dict[str, list[KnownRight]] = defaultdict(list)
     for names, right in [*_of_reservations(history), *_of_allocations(history)]:
         for name in names:
             rights[name].append(right)
@@ -56,7 +56,7 @@ def check_told_rights(history: History) -> Iterator[Violation]:
                 break
 
 
-def _of_reservations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
+def _of_reservations(history: History) -> Iterator[tuple[set[str], KnownRight]]:
     given_back = first_given_back(history)
     by_place: dict[tuple[UUID, tuple[str, ...]], list[HoldSight]] = defaultdict(list)
     for sight in history.holds:
@@ -74,10 +74,10 @@ def _of_reservations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
         assert begins is not None, "only such sights are looked at"
         since = min(sight.told for sight in sights)
         if since < known_until:
-            yield _slots(resources), ToldRight(str(id_), since, known_until, begins, ends)
+            yield _slots(resources), KnownRight(str(id_), since, known_until, begins, ends)
 
 
-def _of_allocations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
+def _of_allocations(history: History) -> Iterator[tuple[set[str], KnownRight]]:
     asked_back = {
         attempt.allocation_id: attempt.began
         for attempt in sorted(history.attempts, key=lambda attempt: -attempt.began)
@@ -99,7 +99,7 @@ def _of_allocations(history: History) -> Iterator[tuple[set[str], ToldRight]]:
             # Its end may have changed between two reads: the earliest was promised all along.
             shown = running if id_ in changed else [first]
             ends = min(sight.ends_at or FOR_EVER for sight in shown)
-            yield names, ToldRight(owner, since, until, first.requested_at, ends)
+            yield names, KnownRight(owner, since, until, first.requested_at, ends)
 
 
 def first_given_back(history: History) -> dict[UUID, float]:

@@ -17,7 +17,7 @@ from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.log.retention.partitions import append, cut_log, first, head, published, truncate
-from tests.log.streaming import Told, events_of, refused, subscribed
+from tests.log.streaming import StreamedEvent, events_of, refused, subscribed
 
 PARTITION = 500
 KEPT_FROM = 2 * PARTITION
@@ -32,12 +32,12 @@ def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]
         yield made
 
 
-def rest_of(stream: Iterator[Told | str]) -> list[Told]:
+def rest_of(stream: Iterator[StreamedEvent | str]) -> list[StreamedEvent]:
     """What comes until the stream ends."""
-    return [one for one in stream if isinstance(one, Told)]
+    return [one for one in stream if isinstance(one, StreamedEvent)]
 
 
-def require_chained(told: list[Told], after: int) -> None:
+def require_chained(told: list[StreamedEvent], after: int) -> None:
     """Nothing was passed over."""
     for one in told:
         assert one.data["prev_version"] == after

@@ -34,15 +34,15 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("the request was passed on")
 
 
-class Ways:
+class Routes:
     """One node's requests: by the short path alone, by the framework alone, and as the listener serves them."""
 
     def __init__(self, http: TestClient) -> None:
         self._http = http
 
-    def ask(self, way: str, method: str, path: str, **options: Any) -> httpx.Response:
-        """The response of this way."""
-        headers = {**options.pop("headers", {}), "x-way": way}
+    def ask(self, route: str, method: str, path: str, **options: Any) -> httpx.Response:
+        """The response of this route."""
+        headers = {**options.pop("headers", {}), "x-route": route}
         response: httpx.Response = self._http.request(method, path, headers=headers, **options)
         return response
 
@@ -56,7 +56,7 @@ def node(database_url: str) -> uuid.UUID:
 
 
 @pytest.fixture
-def ways(database_url: str, node: uuid.UUID, tmp_path: Path) -> Iterator[Ways]:
+def routes(database_url: str, node: uuid.UUID, tmp_path: Path) -> Iterator[Routes]:
     settings = settings_over(database_url, tmp_path).model_copy(update={"sandbox_allowed": True})
     services = build_services(settings)
     full = node_application(services)
@@ -74,10 +74,10 @@ def ways(database_url: str, node: uuid.UUID, tmp_path: Path) -> Iterator[Ways]:
             await full(scope, receive, send)
             return
         scope["state"] = {**scope.get("state", {}), PEER: peer}
-        await edges[dict(scope["headers"])[b"x-way"].decode()](scope, receive, send)
+        await edges[dict(scope["headers"])[b"x-route"].decode()](scope, receive, send)
 
     with TestClient(by_header, raise_server_exceptions=False) as http:
-        yield Ways(http)
+        yield Routes(http)
         assert http.portal is not None
         http.portal.call(services.context.database.close)
 
@@ -89,7 +89,7 @@ def _stable(response: httpx.Response) -> tuple[int, dict[str, str], Any]:
     return response.status_code, headers, {name: body[name] for name in body if name != "request_id"}
 
 
-def test_both_ways_answer_the_same(ways: Ways, database_url: str, node: uuid.UUID) -> None:
+def test_both_ways_answer_the_same(routes: Routes, database_url: str, node: uuid.UUID) -> None:
     with connect(database_url) as connection:
         envelope = {"payloadType": PAYLOAD_TYPE, "payload": "e30=", "signatures": [{"keyid": "k", "sig": "AA=="}]}
         connection.execute(
@@ -104,14 +104,14 @@ def test_both_ways_answer_the_same(ways: Ways, database_url: str, node: uuid.UUI
         ("POST", "/node/v1/heartbeat", BEAT),
         ("POST", "/node/v1/heartbeat", {**BEAT, "driver": "redfish"}),
     ):
-        answers = [_stable(ways.ask(way, method, path, json=content)) for way in ("short", "long", "both")]
+        answers = [_stable(routes.ask(route, method, path, json=content)) for route in ("short", "long", "both")]
         assert answers[0] == answers[1] == answers[2]
     with connect(database_url) as connection:
         for change in ("identity_conflict_at = now()", "state = 'retired'"):
             connection.execute(f"update nodes set {change} where id = %s".encode(), (node,))
             for method, path in (("GET", POLL), ("POST", "/node/v1/heartbeat")):
                 content = BEAT if method == "POST" else None
-                answers = [_stable(ways.ask(way, method, path, json=content)) for way in ("short", "long")]
+                answers = [_stable(routes.ask(route, method, path, json=content)) for route in ("short", "long")]
                 assert answers[0] == answers[1]
                 assert answers[0][0] in (401, 403)
 
@@ -124,9 +124,9 @@ def test_both_ways_answer_the_same(ways: Ways, database_url: str, node: uuid.UUI
         "timeout_seconds=%00", "known=%ff",
     ],
 )  # fmt: skip
-def test_a_poll_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(ways: Ways, query: str) -> None:
+def test_a_poll_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(routes: Routes, query: str) -> None:
     path = f"/node/v1/tasks/wait?{query}"
-    long, both = (_stable(ways.ask(way, "GET", path)) for way in ("long", "both"))
+    long, both = (_stable(routes.ask(route, "GET", path)) for route in ("long", "both"))
     assert long == both
     assert long[0] == 422
 
@@ -139,19 +139,19 @@ def test_a_poll_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(ways:
     ],
 )  # fmt: skip
 def test_a_heartbeat_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(
-    ways: Ways, content: bytes, headers: dict[str, str]
+    routes: Routes, content: bytes, headers: dict[str, str]
 ) -> None:
     long, both = (
-        _stable(ways.ask(way, "POST", "/node/v1/heartbeat", content=content, headers=headers))
-        for way in ("long", "both")
+        _stable(routes.ask(route, "POST", "/node/v1/heartbeat", content=content, headers=headers))
+        for route in ("long", "both")
     )
     assert long == both
     assert 400 <= long[0] < 500
 
 
-def test_an_error_that_nobody_foresaw_is_500_and_a_problem(ways: Ways, database_url: str) -> None:
+def test_an_error_that_nobody_foresaw_is_500_and_a_problem(routes: Routes, database_url: str) -> None:
     with connect(database_url) as connection:
         connection.execute("alter table node_certificates rename to gone")
     for method, path in (("GET", POLL), ("POST", "/node/v1/heartbeat")):
-        refused = ways.ask("short", method, path, json=BEAT if method == "POST" else None)
+        refused = routes.ask("short", method, path, json=BEAT if method == "POST" else None)
         assert (refused.status_code, refused.headers["content-type"]) == (500, "application/problem+json")

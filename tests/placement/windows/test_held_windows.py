@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.placement.queries import AskedAvailability, WindowAvailability, find_availability
 from tests.allocations.seeding import REGION, SLICE_SKU, connect
 from tests.placement.fleet import create_all
-from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats, violations, wanted_gpus
 from tests.support.window_creates import create, status_of
 
 DAY = timedelta(days=1)
@@ -33,18 +33,18 @@ def windows(draw: st.DrawFn) -> Window:
     return START + first * DAY, None if length is None else START + (first + length) * DAY
 
 
-async def look(desk: Desk, window: Window, gpus: int, count: int = 1) -> WindowAvailability:
+async def look(client: ReservationClient, window: Window, gpus: int, count: int = 1) -> WindowAvailability:
     """The one offer there is, in that window."""
     asked = AskedAvailability(SLICE_SKU, REGION, gpus, count, *window)
     (found,) = await find_availability(
-        desk.context.database, desk.catalogue, asked, window_seconds_max=YEARS_SECONDS, after=("", ""), limit=2
+        client.context.database, client.catalogue, asked, window_seconds_max=YEARS_SECONDS, after=("", ""), limit=2
     )
     return found
 
 
-async def try_hold(desk: Desk, window: Window, gpus: int, count: int = 1) -> int:
+async def try_hold(client: ReservationClient, window: Window, gpus: int, count: int = 1) -> int:
     """The status of a hold."""
-    answer = await desk.hold(wanted=wanted_gpus(gpus, count), starts_at=window[0], ends_at=window[1])
+    answer = await client.hold(wanted=wanted_gpus(gpus, count), starts_at=window[0], ends_at=window[1])
     return answer.status
 
 
@@ -68,23 +68,25 @@ def test_as_many_as_are_available_can_be_held_and_not_one_more(database_url: str
     def story(before: list[tuple[Window, int]], window: Window, gpus: int, count: int) -> None:
         forget_all(database_url)
 
-        async def way(desk: Desk) -> None:
+        async def way(client: ReservationClient) -> None:
             for held, wanted in before:
-                await try_hold(desk, held, wanted)
-            found = await look(desk, window, gpus, count)
-            await judge_earliest(desk, window, gpus, count, found)
+                await try_hold(client, held, wanted)
+            found = await look(client, window, gpus, count)
+            await judge_earliest(client, window, gpus, count, found)
             if found.available:
-                assert await try_hold(desk, window, gpus, found.available) == 201
-            assert await try_hold(desk, window, gpus) == 409
-            assert (await look(desk, window, gpus)).available == 0
+                assert await try_hold(client, window, gpus, found.available) == 201
+            assert await try_hold(client, window, gpus) == 409
+            assert (await look(client, window, gpus)).available == 0
 
-        at_desk(database_url, seeded, way)
+        as_client(database_url, seeded, way)
         assert violations(database_url) == []
 
     story()
 
 
-async def judge_earliest(desk: Desk, window: Window, gpus: int, count: int, found: WindowAvailability) -> None:
+async def judge_earliest(
+    client: ReservationClient, window: Window, gpus: int, count: int, found: WindowAvailability
+) -> None:
     """A hold at the earliest time succeeds (and is given back); one that begins a moment before does not."""
     length = None if window[1] is None else window[1] - window[0]
 
@@ -92,32 +94,32 @@ async def judge_earliest(desk: Desk, window: Window, gpus: int, count: int, foun
         return moment, None if length is None else moment + length
 
     if found.earliest_at is None:
-        assert await try_hold(desk, at(START + 40 * DAY), gpus, count) == 409
+        assert await try_hold(client, at(START + 40 * DAY), gpus, count) == 409
         return
     if found.earliest_at > window[0]:
-        assert await try_hold(desk, at(found.earliest_at - MICROSECOND), gpus, count) == 409
-    answer = await desk.hold(
+        assert await try_hold(client, at(found.earliest_at - MICROSECOND), gpus, count) == 409
+    answer = await client.hold(
         wanted=wanted_gpus(gpus, count), starts_at=found.earliest_at, ends_at=at(found.earliest_at)[1]
     )
     assert answer.status == 201
-    await desk.cancel(uuid.UUID(json.loads(answer.body)["reservation_id"]))
+    await client.cancel(uuid.UUID(json.loads(answer.body)["reservation_id"]))
 
 
 @pytest.mark.full
 def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         # Nothing is free for ever, so every one of these must check claims.
-        assert await try_hold(desk, (START + 20 * DAY, None), 8, 2) == 201
+        assert await try_hold(client, (START + 20 * DAY, None), 8, 2) == 201
         for round_ in range(4):
             begins = START + 2 * round_ * DAY
             overlapping = [(begins + n * timedelta(hours=1), begins + DAY) for n in range(20)]
-            statuses = Counter(await asyncio.gather(*(try_hold(desk, window, 1) for window in overlapping)))
+            statuses = Counter(await asyncio.gather(*(try_hold(client, window, 1) for window in overlapping)))
             assert statuses == {201: 16, 409: 4}
-            assert await try_hold(desk, (begins + DAY, begins + 2 * DAY), 8, 2) == 201, "back to back"
+            assert await try_hold(client, (begins + DAY, begins + 2 * DAY), 8, 2) == 201, "back to back"
 
-    at_desk(database_url, seeded, way, pool_size=16)
+    as_client(database_url, seeded, way, pool_size=16)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
 
@@ -125,19 +127,19 @@ def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(databa
 def test_creates_that_end_and_holds_share_a_node_without_overlap(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)
 
-    async def way(desk: Desk) -> None:
-        assert await try_hold(desk, (START + 5 * DAY, None), 8, 2) == 201
-        creates = [create_all(desk.context, desk.catalogue, [create(desk, START + DAY)]) for _ in range(10)]
-        holds = [try_hold(desk, (START, START + 2 * DAY), 1) for _ in range(10)]
+    async def way(client: ReservationClient) -> None:
+        assert await try_hold(client, (START + 5 * DAY, None), 8, 2) == 201
+        creates = [create_all(client.context, client.catalogue, [create(client, START + DAY)]) for _ in range(10)]
+        holds = [try_hold(client, (START, START + 2 * DAY), 1) for _ in range(10)]
         found = await asyncio.gather(*creates, *holds)
         created = Counter(status_of(one[0]) for one in found if isinstance(one, list))
         held = Counter(one for one in found if isinstance(one, int))
         assert created[201] + held[201] == 16
         assert created[409] + held[409] == 4
-        (endless,) = await create_all(desk.context, desk.catalogue, [create(desk, None)])
+        (endless,) = await create_all(client.context, client.catalogue, [create(client, None)])
         assert status_of(endless) == 409
 
-    at_desk(database_url, seeded, way, pool_size=16)
+    as_client(database_url, seeded, way, pool_size=16)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
 
@@ -145,42 +147,44 @@ def test_creates_that_end_and_holds_share_a_node_without_overlap(database_url: s
 def test_a_create_ends_the_overdue_holds_in_its_way_in_its_own_transaction(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=1, seats=1)
 
-    async def way(desk: Desk) -> None:
-        bundle = await desk.held(desk.slot(0), "seat-0")
-        rest = await desk.held(wanted=wanted_gpus(1, 7))
+    async def way(client: ReservationClient) -> None:
+        bundle = await client.held(client.slot(0), "seat-0")
+        rest = await client.held(wanted=wanted_gpus(1, 7))
         for one in (bundle, rest):
-            desk.set_deadline(one, -1)
-        results = await create_all(desk.context, desk.catalogue, [create(desk, None) for _ in range(8)])
+            client.set_deadline(one, -1)
+        results = await create_all(client.context, client.catalogue, [create(client, None) for _ in range(8)])
         assert [status_of(result) for result in results] == [201] * 8
-        assert [desk.state(one) for one in (bundle, rest)] == ["expired", "expired"]
+        assert [client.state(one) for one in (bundle, rest)] == ["expired", "expired"]
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_a_hold_that_is_not_overdue_yet_keeps_everybody_out(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=1)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(wanted=wanted_gpus(8))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(wanted=wanted_gpus(8))
         results = await create_all(
-            desk.context, desk.catalogue, [create(desk, None), create(desk, START), create(desk, START - DAY / 2)]
+            client.context,
+            client.catalogue,
+            [create(client, None), create(client, START), create(client, START - DAY / 2)],
         )
         assert [status_of(result) for result in results] == [409, 409, 409]
-        assert desk.state(held) == "hold"
+        assert client.state(held) == "hold"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_each_claim_of_a_hold_in_a_window_is_a_claim_of_its_own(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=1)
 
-    async def way(desk: Desk) -> None:
-        assert await try_hold(desk, (START + 5 * DAY, None), 8) == 201
-        assert await try_hold(desk, (START, START + DAY), 2, 4) == 201
+    async def way(client: ReservationClient) -> None:
+        assert await try_hold(client, (START + 5 * DAY, None), 8) == 201
+        assert await try_hold(client, (START, START + DAY), 2, 4) == 201
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     with connect(database_url) as connection:
         sizes = connection.execute(
             "select upper(units) - lower(units) from claims where not upper_inf(during) order by id"

@@ -19,8 +19,8 @@ from orchestrator.reservations.commands.expire import expire_reservation
 from orchestrator.reservations.states import reservation_id
 from tests.allocations.driving import allocation_of, claim_of, clean_up, provision, release, row_of, rows_of
 from tests.allocations.seeding import METAL_SKU, SLICE_SKU, add_tenant, connect, create_allocation
-from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import code_of, consume, consumed, events_of, gpus, soon, violations
+from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats
+from tests.reservations.turning_over.consuming import code_of, consume, consumed, events_of, gpus, soon, violations
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import wait_past
 
@@ -28,16 +28,16 @@ from tests.support.waiting import wait_past
 def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         ends_at = soon(600)
-        held = await desk.held(wanted=gpus(2, 2), ends_at=ends_at)
+        held = await client.held(wanted=gpus(2, 2), ends_at=ends_at)
         before = row_of(database_url, "select * from tenant_quotas")["gpus_used"]
         claims = rows_of(database_url, "select id, fence from claims order by id")
-        first = await consumed(desk, held)
-        assert desk.state(held) == "hold", "one claim is left"
+        first = await consumed(client, held)
+        assert client.state(held) == "hold", "one claim is left"
         assert violations(database_url) == []
-        second = await consumed(desk, held)
-        assert desk.state(held) == "consumed"
+        second = await consumed(client, held)
+        assert client.state(held) == "consumed"
         assert row_of(database_url, "select * from tenant_quotas")["gpus_used"] == before == 4
         now = [(claim_of(database_url, one)["id"], claim_of(database_url, one)["fence"]) for one in (first, second)]
         assert [id_ for id_, _ in now] == [id_ for id_, _ in claims], "the same rows"
@@ -52,29 +52,29 @@ def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str)
             "payload"
         ]
         assert sorted(payload["allocation_ids"]) == sorted(map(str, (first, second)))
-        await provision(desk.context, database_url, first)
-        await release(desk.context, seeded, first)
-        await clean_up(desk.context, database_url, first)
+        await provision(client.context, database_url, first)
+        await release(client.context, seeded, first)
+        await clean_up(client.context, database_url, first)
         assert row_of(database_url, "select * from tenant_quotas")["gpus_used"] == 2
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_a_repetition_gets_the_first_answer_and_never_runs_twice(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(wanted=gpus(3))
-        answers = await asyncio.gather(*(consume(desk, held, key="same") for _ in range(4)))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(wanted=gpus(3))
+        answers = await asyncio.gather(*(consume(client, held, key="same") for _ in range(4)))
         assert len({answer.body for answer in answers}) == 1
         with connect(database_url) as connection:
             connection.execute("delete from operations where key = 'same'")
-        late = await consume(desk, held, key="same")
+        late = await consume(client, held, key="same")
         assert (late.replayed, late.body) == (True, answers[0].body), "the same bytes, also without the record"
         assert json.loads(late.body)["reservation_id"] == str(held)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert rows_of(database_url, "select count(*) from allocations") == [(1,)]
     assert violations(database_url) == []
 
@@ -84,77 +84,77 @@ def test_every_refusal_has_its_code_and_changes_nothing(database_url: str) -> No
     with connect(database_url) as connection:
         stranger = add_tenant(connection, "stranger")
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         later_at = soon(3_600)
-        later = await desk.held(desk.slot(7), starts_at=later_at)
-        seat = await desk.held("seat-0")
-        pair = await desk.held(desk.slot(5), desk.slot(6))
-        three = await desk.held(*(desk.slot(index, 1) for index in range(3)))
-        cancelled = await desk.held("seat-1")
-        held = await desk.held(wanted=gpus())
-        await desk.cancel(cancelled)
+        later = await client.held(client.slot(7), starts_at=later_at)
+        seat = await client.held("seat-0")
+        pair = await client.held(client.slot(5), client.slot(6))
+        three = await client.held(*(client.slot(index, 1) for index in range(3)))
+        cancelled = await client.held("seat-1")
+        held = await client.held(wanted=gpus())
+        await client.cancel(cancelled)
         before = rows_of(database_url, "select * from claims order by id")
-        assert code_of(await consume(desk, held, holder="another")) == "holder_mismatch"
-        assert code_of(await consume(desk, held, tenant_id=stranger.tenant_id)) == "reservation_not_found"
-        assert code_of(await consume(desk, reservation_id(0, 2**40))) == "reservation_not_found"
-        assert code_of(await consume(desk, cancelled)) == "invalid_state"
-        early = await consume(desk, later, sku=SLICE_SKU)
+        assert code_of(await consume(client, held, holder="another")) == "holder_mismatch"
+        assert code_of(await consume(client, held, tenant_id=stranger.tenant_id)) == "reservation_not_found"
+        assert code_of(await consume(client, reservation_id(0, 2**40))) == "reservation_not_found"
+        assert code_of(await consume(client, cancelled)) == "invalid_state"
+        early = await consume(client, later, sku=SLICE_SKU)
         assert code_of(early) == "invalid_state"
         assert datetime.fromisoformat(json.loads(early.body)["starts_at"]) == later_at
-        assert code_of(await consume(desk, seat, sku=SLICE_SKU)) == "resource_not_allocatable"
-        assert json.loads((await consume(desk, held, sku=METAL_SKU)).body)["reason"] == "not_reserved"
-        assert json.loads((await consume(desk, pair, sku=METAL_SKU)).body)["reason"] == "count_not_allowed"
-        assert json.loads((await consume(desk, three, sku=SLICE_SKU)).body)["reason"] == "count_not_allowed"
-        assert code_of(await consume(desk, held, ssh_key_id=uuid4())) == "ssh_key_not_found"
+        assert code_of(await consume(client, seat, sku=SLICE_SKU)) == "resource_not_allocatable"
+        assert json.loads((await consume(client, held, sku=METAL_SKU)).body)["reason"] == "not_reserved"
+        assert json.loads((await consume(client, pair, sku=METAL_SKU)).body)["reason"] == "count_not_allowed"
+        assert json.loads((await consume(client, three, sku=SLICE_SKU)).body)["reason"] == "count_not_allowed"
+        assert code_of(await consume(client, held, ssh_key_id=uuid4())) == "ssh_key_not_found"
         with pytest.raises(Invalid):
-            await consume(desk, pair)
+            await consume(client, pair)
         with connect(database_url) as connection:
             connection.execute("update nodes set online = false")
-        assert code_of(await consume(desk, pair, sku=SLICE_SKU)) == "resource_out_of_service"
+        assert code_of(await consume(client, pair, sku=SLICE_SKU)) == "resource_out_of_service"
         assert rows_of(database_url, "select * from claims order by id") == before
         assert rows_of(database_url, "select count(*) from allocations") == [(0,)]
         with connect(database_url) as connection:
             connection.execute("update nodes set online = true")
             connection.execute("update tenants set state = 'suspended'")
         with pytest.raises(Problem, match="suspended"):
-            await consume(desk, held)
+            await consume(client, held)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_named_slots_become_an_allocation_and_what_is_registered_stays_held(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(desk.slot(2), desk.slot(3), "seat-0")
-        made = await consumed(desk, held, sku=SLICE_SKU)
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(client.slot(2), client.slot(3), "seat-0")
+        made = await consumed(client, held, sku=SLICE_SKU)
         assert allocation_of(database_url, made)["gpus"] == 2
-        assert desk.state(held) == "hold"
+        assert client.state(held) == "hold"
         assert row_of(database_url, "select gpus_held from reservations")["gpus_held"] == 0
-        assert code_of(await consume(desk, held, sku=SLICE_SKU)) == "resource_not_allocatable"
-        await desk.cancel(held)
+        assert code_of(await consume(client, held, sku=SLICE_SKU)) == "resource_not_allocatable"
+        await client.cancel(held)
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 2
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_what_is_over_ends_in_the_transaction_that_asks_for_it(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        late = await desk.held(wanted=gpus())
-        desk.set_deadline(late, -1)
-        window = await desk.held(wanted=gpus(), ends_at=soon())
-        await desk.confirm(window)
-        assert code_of(await consume(desk, late)) == "invalid_state"
-        assert desk.state(late) == "expired"
+    async def way(client: ReservationClient) -> None:
+        late = await client.held(wanted=gpus())
+        client.set_deadline(late, -1)
+        window = await client.held(wanted=gpus(), ends_at=soon())
+        await client.confirm(window)
+        assert code_of(await consume(client, late)) == "invalid_state"
+        assert client.state(late) == "expired"
         await wait_past(row_of(database_url, "select ends_at from reservations where id = %s", window)["ends_at"])
-        assert code_of(await consume(desk, window)) == "invalid_state"
-        assert desk.state(window) == "released"
+        assert code_of(await consume(client, window)) == "invalid_state"
+        assert client.state(window) == "released"
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 0
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -169,26 +169,26 @@ def test_at_the_deadline_one_of_consume_cancel_expire_and_a_rival_wins(database_
     chance = random.Random(23)
     lead_milliseconds = 10.0
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         nonlocal lead_milliseconds
         for turn in range(rounds):
-            held = await desk.held(desk.slot(0))
-            desk.set_deadline(held, lead_milliseconds * chance.uniform(0.6, 1.4))
-            consumers = [consume(desk, held, sku=SLICE_SKU), consume(desk, held, sku=SLICE_SKU)]
-            others = [_until_over(desk, held), desk.hold(desk.slot(0), tenant_id=rival.tenant_id)]
+            held = await client.held(client.slot(0))
+            client.set_deadline(held, lead_milliseconds * chance.uniform(0.6, 1.4))
+            consumers = [consume(client, held, sku=SLICE_SKU), consume(client, held, sku=SLICE_SKU)]
+            others = [_until_over(client, held), client.hold(client.slot(0), tenant_id=rival.tenant_id)]
             if turn % 3 == 0:
-                others.append(desk.cancel(held))
+                others.append(client.cancel(held))
             won, answers = await asyncio.gather(asyncio.gather(*consumers), asyncio.gather(*others))
-            end = _judge(desk, held, won, answers[1])
+            end = _judge(client, held, won, answers[1])
             ends[end] += 1
             # However busy the machine is: the deadline is kept where the race is open.
             lead_milliseconds *= 0.8 if end == "consumed" else 1.25
             if turn % 25 == 0:
-                await _run_to_the_end(desk, held)
+                await _run_to_the_end(client, held)
                 assert violations(database_url) == []
             _clear(database_url)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert ends["consumed"] > 0, ends
     assert ends["expired"] > 0, ends
     assert deadlocks(database_url) == 0
@@ -198,49 +198,49 @@ def test_a_turn_over_that_waited_is_judged_when_it_has_the_lock(database_url: st
     """Its deadline passes while it waits for a lock: it is too late, whenever it was sent."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(desk.slot(0))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(client.slot(0))
         async with await psycopg.AsyncConnection.connect(database_url) as holder:
             await holder.execute("select from reservations for update")
-            waiting = asyncio.create_task(consume(desk, held, sku=SLICE_SKU))
+            waiting = asyncio.create_task(consume(client, held, sku=SLICE_SKU))
             await until_waiting(database_url)
             await holder.execute(
                 "update reservations set expires_at = clock_timestamp(), hold_until = clock_timestamp()"
             )
             await holder.commit()
             assert (await waiting).status == 409
-        assert desk.state(held) == "expired"
+        assert client.state(held) == "expired"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
-async def _until_over(desk: Desk, held: UUID) -> None:
-    while desk.state(held) == "hold":
-        await expire_reservation(desk.context, held)
+async def _until_over(client: ReservationClient, held: UUID) -> None:
+    while client.state(held) == "hold":
+        await expire_reservation(client.context, held)
 
 
-def _judge(desk: Desk, held: UUID, consumers: Sequence[Answer], rivals: Answer | None) -> str:
+def _judge(client: ReservationClient, held: UUID, consumers: Sequence[Answer], rivals: Answer | None) -> str:
     """The final holder; no two requests were answered that they hold the same unit."""
-    state = desk.state(held)
+    state = client.state(held)
     won = [answer for answer in consumers if answer.status == 201]
     assert len(won) == (1 if state == "consumed" else 0)
     assert not (won and rivals is not None and rivals.status == 201)
     if won:
-        row = row_of(desk.url, "select * from allocations where reservation_id = %s", held)
+        row = row_of(client.url, "select * from allocations where reservation_id = %s", held)
         assert str(row["id"]) == json.loads(won[0].body)["allocation_id"]
-        judged = row_of(desk.url, "select * from reservations where id = %s", held)
+        judged = row_of(client.url, "select * from reservations where id = %s", held)
         assert row["requested_at"] < judged["hold_until"]
-    assert violations(desk.url) == []
+    assert violations(client.url) == []
     return state
 
 
-async def _run_to_the_end(desk: Desk, held: UUID) -> None:
+async def _run_to_the_end(client: ReservationClient, held: UUID) -> None:
     """What the reservation has become runs and is released like any other."""
-    for (made,) in rows_of(desk.url, "select id from allocations where reservation_id = %s", held):
-        await provision(desk.context, desk.url, made)
-        await release(desk.context, desk.seeded, made)
-        await clean_up(desk.context, desk.url, made)
+    for (made,) in rows_of(client.url, "select id from allocations where reservation_id = %s", held):
+        await provision(client.context, client.url, made)
+        await release(client.context, client.seeded, made)
+        await clean_up(client.context, client.url, made)
 
 
 def _clear(url: str) -> None:
@@ -263,13 +263,13 @@ def _clear(url: str) -> None:
 def test_two_consumers_of_one_claim_make_one_allocation(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(wanted=gpus(3))
-        answers = await asyncio.gather(*(consume(desk, held) for _ in range(6)))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(wanted=gpus(3))
+        answers = await asyncio.gather(*(consume(client, held) for _ in range(6)))
         assert sorted(answer.status for answer in answers) == [201] * 3 + [409] * 3
-        assert desk.state(held) == "consumed"
+        assert client.state(held) == "consumed"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert rows_of(database_url, "select count(distinct claim_id), count(*) from allocations") == [(3, 3)]
     assert deadlocks(database_url) == 0
     assert violations(database_url) == []
@@ -278,12 +278,12 @@ def test_two_consumers_of_one_claim_make_one_allocation(database_url: str) -> No
 def test_an_ordinary_create_never_takes_what_is_reserved(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        held = await desk.held(wanted=gpus(1, 8))
+    async def way(client: ReservationClient) -> None:
+        held = await client.held(wanted=gpus(1, 8))
         with pytest.raises(AssertionError, match="no_room"):
             create_allocation(database_url, seeded)
-        await consumed(desk, held)
+        await consumed(client, held)
         with pytest.raises(AssertionError, match="no_room"):
             create_allocation(database_url, seeded)
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)

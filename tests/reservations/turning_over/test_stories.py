@@ -21,8 +21,8 @@ from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, provision, release, rows_of
 from tests.allocations.seeding import SLICE_SKU, Seeded, add_node, connect, make_context
-from tests.reservations.holding import Desk, seed_with_seats
-from tests.reservations.turning_over.desk import consume, consumed, violations
+from tests.reservations.holding import ReservationClient, seed_with_seats
+from tests.reservations.turning_over.consuming import consume, consumed, violations
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_windows_over
@@ -61,27 +61,27 @@ end $$
 class World:
     """One node, with its reservations and allocations."""
 
-    desk: Desk
+    client: ReservationClient
     reservations: list[UUID] = field(default_factory=list)
     allocations: list[UUID] = field(default_factory=list)
 
     async def take(self, command: str, which: int, starts: int, lasts: int) -> None:
         """One step; what cannot be done now is refused, which is as good."""
-        desk = self.desk
+        client = self.client
         if command == "hold":
             now = datetime.now(UTC)
             begins = None if starts == 0 else now + timedelta(hours=starts)
             ends = (begins or now) + timedelta(hours=lasts)
-            answer = await desk.hold(desk.slot(which % 2), starts_at=begins, ends_at=ends, ttl_seconds=3_600)
+            answer = await client.hold(client.slot(which % 2), starts_at=begins, ends_at=ends, ttl_seconds=3_600)
             if answer.status == 201:
-                self.reservations.append(max(row[0] for row in rows_of(desk.url, "select id from reservations")))
+                self.reservations.append(max(row[0] for row in rows_of(client.url, "select id from reservations")))
         elif command == "an_hour_passes":
-            with connect(desk.url) as connection:
+            with connect(client.url) as connection:
                 connection.execute(_AN_HOUR.encode())
         elif command == "sweep":
             await self._sweep()
         elif command == "sweep_units":
-            await ReservationStarter(desk.context, desk.catalogue, 10).start_waiting()
+            await ReservationStarter(client.context, client.catalogue, 10).start_waiting()
         elif command in ("confirm", "consume", "cancel"):
             if which < len(self.reservations):
                 await self._with_reservation(command, self.reservations[which])
@@ -89,8 +89,8 @@ class World:
             await self._with_allocation(command, self.allocations[which])
 
     async def _sweep(self) -> None:
-        context = self.desk.context
-        for (allocation_id,) in rows_of(self.desk.url, "select id from allocations where waits_for = 'units'"):
+        context = self.client.context
+        for (allocation_id,) in rows_of(self.client.url, "select id from allocations where waits_for = 'units'"):
             await fail_unstarted(context, allocation_id)
         await announce_ends(context, 10)
         await release_ended(context, 10)
@@ -99,17 +99,17 @@ class World:
 
     async def _with_reservation(self, command: str, reservation_id: UUID) -> None:
         if command == "confirm":
-            await self.desk.confirm(reservation_id)
+            await self.client.confirm(reservation_id)
         elif command == "cancel":
-            await self.desk.cancel(reservation_id)
+            await self.client.cancel(reservation_id)
         else:
-            answer = await consume(self.desk, reservation_id, sku=SLICE_SKU)
+            answer = await consume(self.client, reservation_id, sku=SLICE_SKU)
             if answer.status == 201:
-                found = rows_of(self.desk.url, "select id from allocations where reservation_id = %s", reservation_id)
+                found = rows_of(self.client.url, "select id from allocations where reservation_id = %s", reservation_id)
                 self.allocations.append(found[0][0])
 
     async def _with_allocation(self, command: str, allocation_id: UUID) -> None:
-        url, context = self.desk.url, self.desk.context
+        url, context = self.client.url, self.client.context
         ((state, waits_for),) = rows_of(url, "select state, waits_for from allocations where id = %s", allocation_id)
         if command == "provision" and state == "requested":
             if waits_for == "units":
@@ -117,7 +117,7 @@ class World:
             else:
                 await provision(context, url, allocation_id)
         elif command == "release" and state != "failed":
-            await release(context, self.desk.seeded, allocation_id)
+            await release(context, self.client.seeded, allocation_id)
         elif command == "clean_up" and state == "releasing":
             await clean_up(context, url, allocation_id)
 
@@ -132,7 +132,7 @@ async def _play(context: Context, world: World, story: list[tuple[str, int, int,
     try:
         for step in story:
             await world.take(*step)
-            assert violations(world.desk.url) == [], step
+            assert violations(world.client.url) == [], step
     finally:
         await context.database.close()
 
@@ -148,7 +148,7 @@ def test_every_story_keeps_every_invariant(fleet: tuple[str, Seeded], examples: 
             node = add_node(connection, seeded.pools["gpu_slice"], f"node-{uuid.uuid4().hex[:8]}", "gpu_slice")
         context = make_context(url)
         own = Seeded(seeded.tenant_id, seeded.ssh_key_id, seeded.pools, [node])
-        world = World(Desk(url, context, own, CatalogueCache(context.database, 60.0)))
+        world = World(ReservationClient(url, context, own, CatalogueCache(context.database, 60.0)))
         asyncio.run(_play(context, world, story))
         if story == OVERRUN:
             waited = rows_of(url, "select allocation_id from allocation_timeline where code = 'units_free'")
@@ -163,11 +163,11 @@ def test_a_story_is_told_of_more_than_refusals(database_url: str) -> None:
     context = make_context(database_url)
 
     async def way() -> list[str]:
-        desk = Desk(database_url, context, seeded, CatalogueCache(context.database, 60.0))
+        client = ReservationClient(database_url, context, seeded, CatalogueCache(context.database, 60.0))
         try:
-            held = await desk.held(desk.slot(0))
-            made = await consumed(desk, held, sku=SLICE_SKU)
-            world = World(desk, [held], [made])
+            held = await client.held(client.slot(0))
+            made = await consumed(client, held, sku=SLICE_SKU)
+            world = World(client, [held], [made])
             for command in ("provision", "release", "clean_up"):
                 await world.take(command, 0, 0, 1)
             rows = rows_of(database_url, "select state from allocations union all select state from reservations")

@@ -34,8 +34,8 @@ from tests.allocations.driving import (
     transitions_of,
 )
 from tests.allocations.seeding import SLICE_SKU, connect
-from tests.reservations.holding import Desk, at_desk, deadlocks, seed_with_seats
-from tests.reservations.turning_over.desk import back_to_back, consumed, events_of, soon, violations
+from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats
+from tests.reservations.turning_over.consuming import back_to_back, consumed, events_of, soon, violations
 from tests.support.command_sources import command_trees
 from tests.support.waiting import wait_past
 
@@ -68,15 +68,15 @@ def broken(url: str) -> dict[str, list[str]]:
 def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        running, waiting = await back_to_back(desk)
+    async def way(client: ReservationClient) -> None:
+        running, waiting = await back_to_back(client)
         assert (waits_of(database_url, waiting), claim_of(database_url, waiting)["occupied"]) == ("units", False)
         assert events_of(database_url, f"allocations/{waiting}") == ["provisioning.waiting"]
-        assert await begin_provisioning(desk.context, waiting, "wf") == Superseded(AllocationState.REQUESTED)
+        assert await begin_provisioning(client.context, waiting, "wf") == Superseded(AllocationState.REQUESTED)
         assert violations(database_url) == []
-        assert await release_at_end(desk.context, running)
+        assert await release_at_end(client.context, running)
         assert waits_of(database_url, waiting) == "units", "the right has ended, but it may still be there"
-        await clean_up(desk.context, database_url, running)
+        await clean_up(client.context, database_url, running)
         assert (waits_of(database_url, waiting), claim_of(database_url, waiting)["occupied"]) == ("worker", True)
         assert events_of(database_url, f"allocations/{waiting}") == ["provisioning.waiting", "provisioning.requested"]
         told_at, released_at, same = rows_of(
@@ -96,23 +96,23 @@ def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) 
         assert [row[0] for row in order] == ["provisioning.requested", "provisioning.releasing.completed"]
         assert claim_of(database_url, waiting)["fence"] > task_of(database_url, running)["fence"]
         assert violations(database_url) == []
-        await provision(desk.context, database_url, waiting)
+        await provision(client.context, database_url, waiting)
         assert allocation_of(database_url, waiting)["state"] == "active"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
 def test_an_admins_word_passes_the_units_on_as_well(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        running, waiting = await back_to_back(desk)
-        await force_release(desk.context, desk.operation(uuid4()), ADMIN, running, "it overran")
-        await force_cleanup(desk.context, desk.operation(uuid4()), ADMIN, running, "looked; nothing there")
+    async def way(client: ReservationClient) -> None:
+        running, waiting = await back_to_back(client)
+        await force_release(client.context, client.operation(uuid4()), ADMIN, running, "it overran")
+        await force_cleanup(client.context, client.operation(uuid4()), ADMIN, running, "looked; nothing there")
         assert waits_of(database_url, waiting) == "worker"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
     assert broken(database_url) == {}
 
@@ -121,9 +121,9 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
     """Its task would carry a newer fence than those of the allocation that occupies the units."""
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> UUID:
-        running, waiting = await back_to_back(desk)
-        answer = await release(desk.context, seeded, waiting)
+    async def way(client: ReservationClient) -> UUID:
+        running, waiting = await back_to_back(client)
+        answer = await release(client.context, seeded, waiting)
         assert (answer.status, json.loads(answer.body)["status"]) == (202, "released")
         assert transitions_of(database_url, waiting) == ["requested", "releasing", "released"]
         assert rows_of(database_url, "select from node_tasks where allocation_id = %s", waiting) == []
@@ -131,12 +131,12 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
             "provisioning.waiting", "provisioning.releasing.requested", "provisioning.releasing.completed",
         ]  # fmt: skip
         assert claim_of(database_url, running)["occupied"]
-        await release(desk.context, seeded, running)
-        await clean_up(desk.context, database_url, running)
+        await release(client.context, seeded, running)
+        await clean_up(client.context, database_url, running)
         assert row_of(database_url, "select gpus_used from tenant_quotas")["gpus_used"] == 0
         return waiting
 
-    waiting = at_desk(database_url, seeded, way)
+    waiting = as_client(database_url, seeded, way)
     assert violations(database_url) == []
     assert broken(database_url) == {}
     # Only a worker or an admin may release an allocation that occupied its units.
@@ -148,18 +148,18 @@ def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
 def test_past_its_deadline_it_fails_with_a_code_and_leaves_the_units_alone(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        running, waiting = await back_to_back(desk)
-        assert await fail_unstarted(desk.context, waiting) is None, "its deadline has not come"
+    async def way(client: ReservationClient) -> None:
+        running, waiting = await back_to_back(client)
+        assert await fail_unstarted(client.context, waiting) is None, "its deadline has not come"
         with connect(database_url) as connection:
             connection.execute("update allocations set waits_until = clock_timestamp() where id = %s", (waiting,))
-        assert await fail_unstarted(desk.context, waiting) is Code.UNITS_NOT_FREE
+        assert await fail_unstarted(client.context, waiting) is Code.UNITS_NOT_FREE
         row, claim = allocation_of(database_url, waiting), claim_of(database_url, waiting)
         assert (row["state"], row["failure_code"]) == ("failed", "units_not_free")
         assert (claim["closed_at"] is None, claim["occupied_from"]) == (False, None)
         assert claim_of(database_url, running)["occupied"]
 
-    at_desk(database_url, seeded, way, limits=Limits(units_seconds_max=5))
+    as_client(database_url, seeded, way, limits=Limits(units_seconds_max=5))
     assert violations(database_url) == []
     assert broken(database_url) == {}
 
@@ -168,23 +168,23 @@ def test_past_its_deadline_it_fails_with_a_code_and_leaves_the_units_alone(datab
 def test_it_waits_no_longer_than_its_window_and_the_bound(database_url: str, lasts: float, bound: float) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        _, waiting = await back_to_back(desk, lasts=lasts)
+    async def way(client: ReservationClient) -> None:
+        _, waiting = await back_to_back(client, lasts=lasts)
         row = allocation_of(database_url, waiting)
         waited = (row["waits_until"] - row["waits_since"]).total_seconds()
         assert waited == pytest.approx(5.0) if bound == 5.0 else row["waits_until"] == row["ends_at"]
 
-    at_desk(database_url, seeded, way, limits=Limits(units_seconds_max=bound))
+    as_client(database_url, seeded, way, limits=Limits(units_seconds_max=bound))
 
 
 def test_the_net_starts_whom_nobody_started(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        running, waiting = await back_to_back(desk)
+    async def way(client: ReservationClient) -> None:
+        running, waiting = await back_to_back(client)
         node = seeded.nodes[0].id
-        assert await start_waiting(desk.context, node) == 0
-        await release(desk.context, seeded, running)
+        assert await start_waiting(client.context, node) == 0
+        await release(client.context, seeded, running)
         with connect(database_url) as connection:
             # Closed, without a start event for the next one.
             connection.execute(
@@ -192,21 +192,21 @@ def test_the_net_starts_whom_nobody_started(database_url: str) -> None:
                    waits_for = null, waits_since = null, waits_until = null where owner_id = %s""",
                 (running,),
             )
-        started = await asyncio.gather(*(start_waiting(desk.context, node) for _ in range(4)))
+        started = await asyncio.gather(*(start_waiting(client.context, node) for _ in range(4)))
         assert sorted(started) == [0, 0, 0, 1]
         assert waits_of(database_url, waiting) == "worker"
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
 
 
 def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
-        running, waiting = await back_to_back(desk)
+    async def way(client: ReservationClient) -> None:
+        running, waiting = await back_to_back(client)
         node = seeded.nodes[0].id
         unit = row_of(database_url, "select lower(units) as unit from claims where owner_id = %s", waiting)["unit"]
-        await release(desk.context, seeded, running)
+        await release(client.context, seeded, running)
         with connect(database_url) as connection:
             connection.execute(
                 "insert into slot_quarantines (node_id, slot_index, unit, reason, quarantined_by, source)"
@@ -214,9 +214,9 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
                 (unit,),
             )
             connection.execute("select keep_slots_v2(%s)", (node,))
-        await clean_up(desk.context, database_url, running)
-        assert await start_waiting(desk.context, node) == 0
-        async with desk.context.database.reading() as reading:
+        await clean_up(client.context, database_url, running)
+        assert await start_waiting(client.context, node) == 0
+        async with client.context.database.reading() as reading:
             assert await find_nodes_to_start(reading, 10) == []
         assert waits_of(database_url, waiting) == "units"
         with connect(database_url) as connection:
@@ -224,11 +224,11 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
                 "update slot_quarantines set returned_at = now(), returned_by = 'operator:test', note = 'n'"
             )
             connection.execute("select keep_slots_v2(%s)", (node,))
-        async with desk.context.database.reading() as reading:
+        async with client.context.database.reading() as reading:
             assert await find_nodes_to_start(reading, 10) == [node]
-        assert await start_waiting(desk.context, node) == 1
+        assert await start_waiting(client.context, node) == 1
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert violations(database_url) == []
 
 
@@ -236,26 +236,26 @@ def test_units_that_are_out_of_service_are_not_free(database_url: str) -> None:
 def test_two_that_wait_for_parts_of_one_both_start_and_rivals_never_deadlock(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
-    async def way(desk: Desk) -> None:
+    async def way(client: ReservationClient) -> None:
         change = soon(2)
-        first = await desk.held(desk.slot(0), desk.slot(1), ends_at=change)
-        nexts = [await desk.held(desk.slot(index), starts_at=change) for index in (0, 1)]
+        first = await client.held(client.slot(0), client.slot(1), ends_at=change)
+        nexts = [await client.held(client.slot(index), starts_at=change) for index in (0, 1)]
         for one in (first, *nexts):
-            await desk.confirm(one)
-        running = await consumed(desk, first, sku=SLICE_SKU)
-        await provision(desk.context, desk.url, running)
+            await client.confirm(one)
+        running = await consumed(client, first, sku=SLICE_SKU)
+        await provision(client.context, client.url, running)
         await wait_past(change)
-        waiting = [await consumed(desk, one, sku=SLICE_SKU) for one in nexts]
-        await release_at_end(desk.context, running)
+        waiting = [await consumed(client, one, sku=SLICE_SKU) for one in nexts]
+        await release_at_end(client.context, running)
         await asyncio.gather(
-            clean_up(desk.context, database_url, running),
-            *(start_waiting(desk.context, seeded.nodes[0].id) for _ in range(3)),
-            release(desk.context, seeded, waiting[1]),
+            clean_up(client.context, database_url, running),
+            *(start_waiting(client.context, seeded.nodes[0].id) for _ in range(3)),
+            release(client.context, seeded, waiting[1]),
         )
         assert waits_of(database_url, waiting[0]) == "worker"
         assert allocation_of(database_url, waiting[1])["state"] in ("released", "releasing")
 
-    at_desk(database_url, seeded, way)
+    as_client(database_url, seeded, way)
     assert deadlocks(database_url) == 0
     assert violations(database_url) == []
     assert broken(database_url) == {}

@@ -15,7 +15,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import release, rows_of
 from tests.allocations.seeding import Seeded, connect, create_allocation, try_create
-from tests.billing.desk import make_prepaid, top_up
+from tests.billing.payments import make_prepaid, top_up
 from tests.campaign.accounts import Books
 from tests.campaign.clients.accounts.settling import read_ledger
 from tests.campaign.directed.scene import Scene, deliveries_of_log

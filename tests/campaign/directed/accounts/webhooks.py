@@ -39,11 +39,11 @@ def an_endpoint_that_refuses_first(scene: Scene) -> None:
     """The endpoint refuses a message and accepts its repetition."""
     seeded = scene.seed()
 
-    async def play(desk: _Desk) -> None:
-        await desk.create(seeded)
+    async def play(stage: _WebhookStage) -> None:
+        await stage.create(seeded)
         create_allocation(scene.url, seeded)
-        await desk.deliver()
-        await desk.deliver()
+        await stage.deliver()
+        await stage.deliver()
 
     _run(scene, play, lambda _, number: "accept" if number else "refuse")
 
@@ -55,11 +55,11 @@ def events_of_two_tenants(scene: Scene) -> None:
         other = add_tenant(connection, "other")
     other.pools, other.nodes = seeded.pools, seeded.nodes
 
-    async def play(desk: _Desk) -> None:
-        await desk.create(seeded)
+    async def play(stage: _WebhookStage) -> None:
+        await stage.create(seeded)
         for owner in (other, seeded):
             create_allocation(scene.url, owner)
-        await desk.deliver()
+        await stage.deliver()
 
     _run(scene, play)
 
@@ -68,15 +68,15 @@ def a_webhook_that_is_deleted(scene: Scene) -> None:
     """A webhook is deleted while a message of it waits."""
     seeded = scene.seed()
 
-    async def play(desk: _Desk) -> None:
-        hook = await desk.create(seeded)
+    async def play(stage: _WebhookStage) -> None:
+        hook = await stage.create(seeded)
         create_allocation(scene.url, seeded)
-        await desk.enqueue(batch=10)
+        await stage.enqueue(batch=10)
         assert hook.webhook_id is not None, "the webhook was created"
-        await delete_webhook(desk.context, operation(seeded), _owner(seeded), hook.webhook_id)
+        await delete_webhook(stage.context, operation(seeded), _owner(seeded), hook.webhook_id)
         hook.is_deleted = True
         hook.pauses.append(Pause(time.monotonic()))
-        await desk.deliver()
+        await stage.deliver()
 
     _run(scene, play)
 
@@ -85,15 +85,15 @@ def an_event_of_a_suspended_tenant(scene: Scene) -> None:
     """A tenant is suspended while an event of it waits, and goes on later."""
     seeded = scene.seed()
 
-    async def play(desk: _Desk) -> None:
-        hook = await desk.create(seeded)
+    async def play(stage: _WebhookStage) -> None:
+        hook = await stage.create(seeded)
         create_allocation(scene.url, seeded)
-        desk.set_tenant(seeded, "suspended")
+        stage.set_tenant(seeded, "suspended")
         hook.pauses.append(Pause(time.monotonic()))
-        await desk.deliver()
+        await stage.deliver()
         hook.pauses[-1].ended_asked = time.monotonic()
-        desk.set_tenant(seeded, "active")
-        await desk.deliver()
+        stage.set_tenant(seeded, "active")
+        await stage.deliver()
 
     _run(scene, play)
 
@@ -102,11 +102,11 @@ def a_message_after_a_rotation(scene: Scene) -> None:
     """A webhook has a new key, and its older one signs as well for a while."""
     seeded = scene.seed()
 
-    async def play(desk: _Desk) -> None:
-        hook = await desk.create(seeded)
-        await desk.rotate(hook, seeded)
+    async def play(stage: _WebhookStage) -> None:
+        hook = await stage.create(seeded)
+        await stage.rotate(hook, seeded)
         create_allocation(scene.url, seeded)
-        await desk.deliver()
+        await stage.deliver()
 
     _run(scene, play)
 
@@ -115,19 +115,19 @@ def more_events_than_one_batch(scene: Scene) -> None:
     """A webhook is further behind the log than one transaction reads."""
     seeded = scene.seed()
 
-    async def play(desk: _Desk) -> None:
-        await desk.create(seeded)
+    async def play(stage: _WebhookStage) -> None:
+        await stage.create(seeded)
         for _ in range(5):
             create_allocation(scene.url, seeded)
         for _ in range(3):
-            await desk.enqueue(batch=2)
-        await desk.deliver()
+            await stage.enqueue(batch=2)
+        await stage.deliver()
 
     _run(scene, play)
 
 
 @dataclass
-class _Desk:
+class _WebhookStage:
     """What a scene does with webhooks."""
 
     scene: Scene
@@ -206,11 +206,11 @@ def _owner(seeded: Seeded) -> Principal:
     return Principal("member", uuid.uuid4(), seeded.tenant_id)
 
 
-def _run(scene: Scene, play: Callable[[_Desk], Awaitable[None]], behave: Behave = lambda *_: "accept") -> None:
+def _run(scene: Scene, play: Callable[[_WebhookStage], Awaitable[None]], behave: Behave = lambda *_: "accept") -> None:
     async def run(context: Context) -> None:
-        async with _desk(scene, context, behave) as desk:
-            await play(desk)
-            await desk.read()
+        async with _stage(scene, context, behave) as stage:
+            await play(stage)
+            await stage.read()
 
     # Nothing pauses the sender of a scene.
     scene.history.accounts.hook_grace_seconds = scene.history.accounts.hook_calm_seconds = 0.0
@@ -218,7 +218,7 @@ def _run(scene: Scene, play: Callable[[_Desk], Awaitable[None]], behave: Behave 
 
 
 @asynccontextmanager
-async def _desk(scene: Scene, context: Context, behave: Behave) -> AsyncIterator[_Desk]:
+async def _stage(scene: Scene, context: Context, behave: Behave) -> AsyncIterator[_WebhookStage]:
     resolver = Resolver(4)
     sender = Sender(
         resolver.resolve, timeout_seconds=BOUNDS.timeout_seconds, http_allowed=True, private_allowed=True, ports=(),
@@ -226,6 +226,6 @@ async def _desk(scene: Scene, context: Context, behave: Behave) -> AsyncIterator
     )  # fmt: skip
     try:
         async with HookReceiver(scene.history, behave) as receiver:
-            yield _Desk(scene, context, WebhookKeys([os.urandom(32)]), receiver, sender)
+            yield _WebhookStage(scene, context, WebhookKeys([os.urandom(32)]), receiver, sender)
     finally:
         resolver.close()

@@ -9,16 +9,16 @@ from orchestrator.problems import Problem
 from orchestrator.reservations import queries as reservations
 from orchestrator.reservations.states import ReservationState, reservation_id
 from orchestrator.reservations.store.resources import ResourceKind
-from tests.database.ways import PAGE, Stage, way
+from tests.database.routes import PAGE, Stage, route
 
 
-@way
+@route
 async def show_one_that_has_ended(stage: Stage) -> None:
     await stage.cancelled()
     await _show(stage, stage.past()[1])
 
 
-@way
+@route
 async def show_one_that_is_retired(stage: Stage) -> None:
     await stage.cancelled()
     position, _ = stage.past()
@@ -28,7 +28,7 @@ async def show_one_that_is_retired(stage: Stage) -> None:
 async def _show(stage: Stage, which: UUID) -> None:
     async def show() -> None:
         try:
-            await reservations.find_reservation(stage.context.database, which, stage.desk.seeded.tenant_id, 0)
+            await reservations.find_reservation(stage.context.database, which, stage.client.seeded.tenant_id, 0)
         except Problem:
             return
 
@@ -36,13 +36,13 @@ async def _show(stage: Stage, which: UUID) -> None:
 
 
 async def _list(stage: Stage, state: ReservationState | None, after: int) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    confirmed = await stage.desk.held(stage.desk.slot(1))
-    await stage.desk.confirm(confirmed)
+    held = await stage.client.held(stage.client.slot(0))
+    confirmed = await stage.client.held(stage.client.slot(1))
+    await stage.client.confirm(confirmed)
     await stage.cancelled()
     found = await stage.counted(
         reservations.list_reservations(
-            stage.context.database, stage.desk.seeded.tenant_id, state=state, after=after, limit=PAGE
+            stage.context.database, stage.client.seeded.tenant_id, state=state, after=after, limit=PAGE
         )
     )
     listed = {UUID(str(body["reservation_id"])) for _, body in found}
@@ -51,36 +51,36 @@ async def _list(stage: Stage, state: ReservationState | None, after: int) -> Non
     assert 0 < len(found) <= PAGE
 
 
-@way
+@route
 async def list_the_first_page(stage: Stage) -> None:
     await _list(stage, None, 0)
 
 
-@way
+@route
 async def list_from_the_middle(stage: Stage) -> None:
     await stage.cancelled()
     await _list(stage, None, stage.past()[0])
 
 
-@way
+@route
 async def list_holds(stage: Stage) -> None:
     await _list(stage, ReservationState.HOLD, 0)
 
 
-@way
+@route
 async def list_confirmed(stage: Stage) -> None:
     await _list(stage, ReservationState.CONFIRMED, 0)
 
 
-@way
+@route
 async def list_cancelled(stage: Stage) -> None:
     await _list(stage, ReservationState.CANCELLED, 0)
 
 
-@way
+@route
 async def list_allocations(stage: Stage) -> None:
     await stage.allocated()
-    tenant_id = stage.desk.seeded.tenant_id
+    tenant_id = stage.client.seeded.tenant_id
     found = await stage.counted(
         allocations.list_allocations(
             stage.context.database, tenant_id, state=None, label=None, after=UUID(int=0), limit=PAGE
@@ -90,24 +90,24 @@ async def list_allocations(stage: Stage) -> None:
 
 
 async def _show_resource(stage: Stage, name: str) -> None:
-    await stage.counted(reservations.find_resource(stage.context.database, name, stage.desk.seeded.tenant_id))
+    await stage.counted(reservations.find_resource(stage.context.database, name, stage.client.seeded.tenant_id))
 
 
-@way
+@route
 async def show_a_node(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(1))
-    await _show_resource(stage, stage.desk.node())
+    await stage.client.held(stage.client.slot(1))
+    await _show_resource(stage, stage.client.node())
 
 
-@way
+@route
 async def show_a_slot(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(1))
-    await _show_resource(stage, stage.desk.slot(1))
+    await stage.client.held(stage.client.slot(1))
+    await _show_resource(stage, stage.client.slot(1))
 
 
-@way
+@route
 async def show_what_is_registered(stage: Stage) -> None:
-    await stage.desk.held("seat-1")
+    await stage.client.held("seat-1")
     await _show_resource(stage, "seat-1")
 
 
@@ -116,28 +116,28 @@ async def _list_resources(stage: Stage, kind: ResourceKind | None) -> None:
     after = 0 if kind == "registered" else stage.read("select 2 * max(unit) - 100 from slots")
     found = await stage.counted(
         reservations.list_resources(
-            stage.context.database, stage.desk.seeded.tenant_id, kind=kind, after=after, limit=PAGE
+            stage.context.database, stage.client.seeded.tenant_id, kind=kind, after=after, limit=PAGE
         )
     )
     assert found
     assert found[0].place > after
 
 
-@way
+@route
 async def list_resources(stage: Stage) -> None:
     await _list_resources(stage, None)
 
 
-@way
+@route
 async def list_nodes(stage: Stage) -> None:
     await _list_resources(stage, "node")
 
 
-@way
+@route
 async def list_slots(stage: Stage) -> None:
     await _list_resources(stage, "slot")
 
 
-@way
+@route
 async def list_what_is_registered(stage: Stage) -> None:
     await _list_resources(stage, "registered")

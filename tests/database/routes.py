@@ -28,8 +28,8 @@ from orchestrator.reservations.states import reservation_id
 from orchestrator.tasks import queries as task_queries
 from tests.allocations.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS
 from tests.database.counting import Counted
-from tests.reservations.holding import Desk
-from tests.reservations.turning_over.desk import consumed, gpus
+from tests.reservations.holding import ReservationClient
+from tests.reservations.turning_over.consuming import consumed, gpus
 from tests.support.reservation_lists import code_of, confirm_of
 
 DAY = timedelta(days=1)
@@ -39,16 +39,16 @@ SWEPT = 100
 
 @dataclass
 class Stage:
-    """A desk whose work is counted; `began`: what the ways have made is younger."""
+    """A client whose work is counted; `began`: what the routes have made is younger."""
 
-    desk: Desk
+    client: ReservationClient
     counted: Counted
     connection: psycopg.Connection[Any]
     began: datetime
 
     @property
     def context(self) -> Context:
-        return self.desk.context
+        return self.client.context
 
     def change(self, statement: str, *values: Any) -> None:
         """What only a test may do to the tables."""
@@ -65,34 +65,34 @@ class Stage:
         row = self.connection.execute(
             """with ended as (select position, id from reservations where ended_at is not null and tenant_id = %s)
                select * from ended order by position offset (select count(*) / 2 from ended) limit 1""",
-            (self.desk.seeded.tenant_id,),
+            (self.client.seeded.tenant_id,),
         ).fetchone()
         assert row is not None
         return row[0], row[1]
 
     async def cancelled(self) -> UUID:
         """A reservation that has just ended."""
-        held = await self.desk.held(self.desk.slot(2))
-        await self.desk.cancel(held)
+        held = await self.client.held(self.client.slot(2))
+        await self.client.cancel(held)
         return held
 
     async def allocated(self) -> UUID:
         """An allocation that came from a reservation and ends."""
-        held = await self.desk.held(self.desk.slot(0), ends_at=at(0.005))
-        return await consumed(self.desk, held, sku=SLICE_SKU)
+        held = await self.client.held(self.client.slot(0), ends_at=at(0.005))
+        return await consumed(self.client, held, sku=SLICE_SKU)
 
     async def fill_metal(self, day: int) -> None:
         """Every bare-metal node is taken from that day on."""
         node_count = self.read("select count(*) from nodes where shape = 'baremetal'")
-        answer = await self.desk.hold(wanted=metal(node_count), starts_at=at(day))
+        answer = await self.client.hold(wanted=metal(node_count), starts_at=at(day))
         assert answer.status == 201, answer.body
 
 
-Way = Callable[[Stage], Awaitable[object]]
-ROUTES: dict[str, Way] = {}
+Route = Callable[[Stage], Awaitable[object]]
+ROUTES: dict[str, Route] = {}
 
 
-def way(function: Way) -> Way:
+def route(function: Route) -> Route:
     """Register it."""
     ROUTES[function.__name__] = function
     return function
@@ -108,126 +108,126 @@ def metal(count: int = 1) -> GpuRequest:
     return GpuRequest(METAL_SKU, SLOTS, REGION, count)
 
 
-@way
+@route
 async def hold_a_slot(stage: Stage) -> None:
-    await stage.counted(stage.desk.held(stage.desk.slot(0)))
+    await stage.counted(stage.client.held(stage.client.slot(0)))
 
 
-@way
+@route
 async def hold_a_bundle_in_a_window(stage: Stage) -> None:
-    desk = stage.desk
-    await stage.counted(desk.held(desk.slot(0), desk.node(1), "seat-1", starts_at=at(1), ends_at=at(2)))
+    client = stage.client
+    await stage.counted(client.held(client.slot(0), client.node(1), "seat-1", starts_at=at(1), ends_at=at(2)))
 
 
-@way
+@route
 async def hold_what_is_busy(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.node())
-    assert (await stage.counted(stage.desk.hold(stage.desk.slot(1)))).status == 409
+    await stage.client.held(stage.client.node())
+    assert (await stage.counted(stage.client.hold(stage.client.slot(1)))).status == 409
 
 
-@way
+@route
 async def hold_what_is_overdue(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0), "seat-2")
-    stage.desk.set_deadline(held, -5)
-    await stage.counted(stage.desk.held(stage.desk.slot(0)))
+    held = await stage.client.held(stage.client.slot(0), "seat-2")
+    stage.client.set_deadline(held, -5)
+    await stage.counted(stage.client.held(stage.client.slot(0)))
 
 
-@way
+@route
 async def hold_gpus(stage: Stage) -> None:
-    await stage.counted(stage.desk.held(wanted=gpus(3, 2)))
+    await stage.counted(stage.client.held(wanted=gpus(3, 2)))
 
 
-@way
+@route
 async def hold_gpus_where_only_a_window_is_free(stage: Stage) -> None:
     await stage.fill_metal(20)
-    await stage.counted(stage.desk.held(wanted=metal(), starts_at=at(1), ends_at=at(2)))
+    await stage.counted(stage.client.held(wanted=metal(), starts_at=at(1), ends_at=at(2)))
 
 
-@way
+@route
 async def hold_gpus_where_nothing_is_free(stage: Stage) -> None:
     await stage.fill_metal(2)
-    answer = await stage.counted(stage.desk.hold(wanted=metal(), starts_at=at(1), ends_at=at(3)))
+    answer = await stage.counted(stage.client.hold(wanted=metal(), starts_at=at(1), ends_at=at(3)))
     assert answer.status == 409
 
 
-@way
+@route
 async def hold_again_under_a_key_whose_answer_is_forgotten(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(0), key="again")
+    await stage.client.held(stage.client.slot(0), key="again")
     stage.change("delete from operations where key = 'again'")
-    assert (await stage.counted(stage.desk.hold(stage.desk.slot(0), key="again"))).replayed
+    assert (await stage.counted(stage.client.hold(stage.client.slot(0), key="again"))).replayed
 
 
-@way
+@route
 async def confirm(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    assert (await stage.counted(stage.desk.confirm(held))).status == 200
+    held = await stage.client.held(stage.client.slot(0))
+    assert (await stage.counted(stage.client.confirm(held))).status == 200
 
 
-@way
+@route
 async def confirm_together(stage: Stage) -> None:
-    held = [await stage.desk.held(stage.desk.slot(index)) for index in range(4)]
-    confirms = [confirm_of(stage.desk, one) for one in held]
-    results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
+    held = [await stage.client.held(stage.client.slot(index)) for index in range(4)]
+    confirms = [confirm_of(stage.client, one) for one in held]
+    results = await stage.counted(confirm_reservation(stage.client.context, confirms))
     assert [code_of(result) for result in results] == ["200"] * 4
 
 
-@way
+@route
 async def confirm_together_what_cannot_be(stage: Stage) -> None:
-    ended, held = await stage.cancelled(), await stage.desk.held(stage.desk.slot(0))
+    ended, held = await stage.cancelled(), await stage.client.held(stage.client.slot(0))
     confirms = [
-        confirm_of(stage.desk, ended), confirm_of(stage.desk, held, holder="another"), confirm_of(stage.desk, uuid4()),
+        confirm_of(stage.client, ended), confirm_of(stage.client, held, holder="another"), confirm_of(stage.client, uuid4()),
     ]  # fmt: skip
-    results = await stage.counted(confirm_reservation(stage.desk.context, confirms))
+    results = await stage.counted(confirm_reservation(stage.client.context, confirms))
     assert [code_of(result) for result in results] == ["invalid_state", "holder_mismatch", "reservation_not_found"]
 
 
-@way
+@route
 async def confirm_what_is_overdue(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0))
-    stage.desk.set_deadline(held, -5)
-    assert (await stage.counted(stage.desk.confirm(held))).status == 409
+    held = await stage.client.held(stage.client.slot(0))
+    stage.client.set_deadline(held, -5)
+    assert (await stage.counted(stage.client.confirm(held))).status == 409
 
 
-@way
+@route
 async def confirm_what_nobody_knows(stage: Stage) -> None:
-    assert (await stage.counted(stage.desk.confirm(reservation_id(0, 2**40)))).status == 404
+    assert (await stage.counted(stage.client.confirm(reservation_id(0, 2**40)))).status == 404
 
 
-@way
+@route
 async def cancel(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0), stage.desk.slot(1, 1), "seat-1")
-    assert (await stage.counted(stage.desk.cancel(held))).status == 200
+    held = await stage.client.held(stage.client.slot(0), stage.client.slot(1, 1), "seat-1")
+    assert (await stage.counted(stage.client.cancel(held))).status == 200
 
 
-@way
+@route
 async def cancel_what_has_ended(stage: Stage) -> None:
     held = await stage.cancelled()
-    assert (await stage.counted(stage.desk.cancel(held))).status == 200
+    assert (await stage.counted(stage.client.cancel(held))).status == 200
 
 
-@way
+@route
 async def expire(stage: Stage) -> None:
-    held = await stage.desk.held(stage.desk.slot(0), "seat-1")
-    stage.desk.set_deadline(held, -5)
+    held = await stage.client.held(stage.client.slot(0), "seat-1")
+    stage.client.set_deadline(held, -5)
     assert await stage.counted(reservation_queries.find_overdue_holds(stage.context, SWEPT)) == [held]
     assert await stage.counted(expire_reservation(stage.context, held))
 
 
-@way
+@route
 async def end_overdue_holds_for_a_tenant_without_quota(stage: Stage) -> None:
-    stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(expire_overdue_holds(stage.context, tenant_id=stage.desk.seeded.tenant_id)) == 1
+    stage.client.set_deadline(await stage.client.held(stage.client.slot(0)), -5)
+    assert await stage.counted(expire_overdue_holds(stage.context, tenant_id=stage.client.seeded.tenant_id)) == 1
 
 
-@way
+@route
 async def end_overdue_holds_of_a_full_pool(stage: Stage) -> None:
-    stage.desk.set_deadline(await stage.desk.held(stage.desk.slot(0)), -5)
-    assert await stage.counted(expire_overdue_holds(stage.context, pool_id=stage.desk.seeded.pools["gpu_slice"])) == 1
+    stage.client.set_deadline(await stage.client.held(stage.client.slot(0)), -5)
+    assert await stage.counted(expire_overdue_holds(stage.context, pool_id=stage.client.seeded.pools["gpu_slice"])) == 1
 
 
 async def _window_over(stage: Stage) -> UUID:
-    held = await stage.desk.held(stage.desk.slot(0), ends_at=at(1))
-    await stage.desk.confirm(held)
+    held = await stage.client.held(stage.client.slot(0), ends_at=at(1))
+    await stage.client.confirm(held)
     stage.change(
         """update reservations set starts_at = starts_at - interval '1 h', ends_at = clock_timestamp(),
                                    waits_until = clock_timestamp() where id = %s""",
@@ -236,19 +236,19 @@ async def _window_over(stage: Stage) -> UUID:
     return held
 
 
-@way
+@route
 async def find_windows_over(stage: Stage) -> None:
     held = await _window_over(stage)
     assert await stage.counted(reservation_queries.find_windows_over(stage.context, SWEPT)) == [held]
 
 
-@way
+@route
 async def release_a_window_that_is_over(stage: Stage) -> None:
     held = await _window_over(stage)
     assert await stage.counted(end_window(stage.context, held))
 
 
-@way
+@route
 async def retire(stage: Stage) -> None:
     await stage.cancelled()
     # More are due than are taken at once.
@@ -260,19 +260,19 @@ async def retire(stage: Stage) -> None:
     stage.change("update reservations set retire_after = retire_after + interval '1 day' where retire_after < now()")
 
 
-@way
+@route
 async def retire_the_operations(stage: Stage) -> None:
     await stage.cancelled()
     stage.change("update operations set retire_after = clock_timestamp() where created_at > %s", stage.began)
     assert await stage.counted(retire_operations(stage.context, SWEPT)) > 0
 
 
-@way
+@route
 async def gather_the_counts(stage: Stage) -> None:
     await stage.counted(gather_counts(stage.context))
 
 
-@way
+@route
 async def sweep_when_nothing_is_due(stage: Stage) -> None:
     """What every round of every sweeper asks, and the next after it."""
     context = stage.context
@@ -299,15 +299,15 @@ async def sweep_when_nothing_is_due(stage: Stage) -> None:
     assert await stage.counted(sweep()) == [0, 0]
 
 
-@way
+@route
 async def look_for_availability(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(0), starts_at=at(1), ends_at=at(2))
+    await stage.client.held(stage.client.slot(0), starts_at=at(1), ends_at=at(2))
     asked = AskedAvailability(None, None, None, 1, at(1), at(30))
     seconds_max = stage.context.limits.window_seconds_max
     found = await stage.counted(
         find_availability(
             stage.context.database,
-            stage.desk.catalogue,
+            stage.client.catalogue,
             asked,
             window_seconds_max=seconds_max,
             after=("", ""),
@@ -318,46 +318,46 @@ async def look_for_availability(stage: Stage) -> None:
 
 
 def _create(stage: Stage, sku: str, gpus_: int, ends_at: datetime | None) -> Create:
-    seeded = stage.desk.seeded
+    seeded = stage.client.seeded
     return Create(
-        operation=stage.desk.operation(seeded.tenant_id), tenant_id=seeded.tenant_id, actor_id="test", sku=sku, gpus=gpus_,
+        operation=stage.client.operation(seeded.tenant_id), tenant_id=seeded.tenant_id, actor_id="test", sku=sku, gpus=gpus_,
         region=REGION, image=None, ssh_key_ids=(seeded.ssh_key_id,), name=None, labels={}, user_data=None,
         correlation_id=uuid.uuid4(), ends_at=ends_at,
     )  # fmt: skip
 
 
 async def _created(stage: Stage, create: Create, status: int) -> None:
-    (answer,) = await stage.counted(create_allocations(stage.context, stage.desk.catalogue, [create]))
+    (answer,) = await stage.counted(create_allocations(stage.context, stage.client.catalogue, [create]))
     assert getattr(answer, "status", None) == status, answer
 
 
-@way
+@route
 async def create(stage: Stage) -> None:
     await _created(stage, _create(stage, SLICE_SKU, 2, None), 201)
 
 
-@way
+@route
 async def create_where_only_a_window_is_free(stage: Stage) -> None:
     await stage.fill_metal(20)
     await _created(stage, _create(stage, METAL_SKU, SLOTS, at(1)), 201)
 
 
-@way
+@route
 async def create_where_nothing_is_free(stage: Stage) -> None:
     await stage.fill_metal(2)
     await _created(stage, _create(stage, METAL_SKU, SLOTS, at(3)), 409)
     await _created(stage, _create(stage, METAL_SKU, SLOTS, None), 409)
 
 
-@way
+@route
 async def ask_for_a_key(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(0), key="asked")
-    tenant = stage.desk.seeded.tenant_id
+    await stage.client.held(stage.client.slot(0), key="asked")
+    tenant = stage.client.seeded.tenant_id
     await stage.counted(ask_operation(stage.context, Question(tenant, "asked", tenant)))
     await stage.counted(ask_operation(stage.context, Question(tenant, "never seen", tenant)))
 
 
-@way
+@route
 async def count_for_metrics(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(0))
+    await stage.client.held(stage.client.slot(0))
     await stage.counted(take_census(stage.context.database))

@@ -1,4 +1,4 @@
-"""The short way (orchestrator/edge/fast_paths/public.py) answers exactly as the endpoint does."""
+"""The short route (orchestrator/edge/fast_paths/public.py) answers exactly as the endpoint does."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ VOLATILE = {
 }  # fmt: skip
 
 
-class _Way:
-    """A client whose requests go one of the ways."""
+class _Route:
+    """A client whose requests go one of the routes."""
 
     def __init__(self, http: httpx.Client, name: str) -> None:
         self._http = http
@@ -38,17 +38,17 @@ class _Way:
 
     def post(self, content: Any, headers: dict[str, str], query: str = "", path: str = "allocations") -> httpx.Response:
         """A create, or a write to another path."""
-        sent = {**headers, "x-way": self._name}
+        sent = {**headers, "x-route": self._name}
         return self._http.post(f"/api/v1/{path}{query}", content=content, headers=sent)
 
 
 @dataclass(frozen=True)
-class Ways:
-    """Both ways over the same parts, and a lane that has nowhere to pass a request on to."""
+class Routes:
+    """Both routes over the same parts, and a fast path that has nowhere to pass a request on to."""
 
-    short: _Way
-    long: _Way
-    only_short: _Way
+    short: _Route
+    long: _Route
+    only_short: _Route
     tenant: BenchTenant
     admin_key: str
 
@@ -62,8 +62,8 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
-    """A small fleet behind both ways, in one event loop."""
+def routes(database_url: str, tmp_path: Path) -> Iterator[Routes]:
+    """A small fleet behind both routes, in one event loop."""
     seed_fleet(database_url, 20)
     (tenant,) = seed_tenants(database_url, 1)
     services = build_services(settings_over(database_url, tmp_path))
@@ -78,14 +78,14 @@ def ways(database_url: str, tmp_path: Path) -> Iterator[Ways]:
         if scope["type"] != "http":
             await full(scope, receive, send)
             return
-        await edges[dict(scope["headers"])[b"x-way"].decode()](scope, receive, send)
+        await edges[dict(scope["headers"])[b"x-route"].decode()](scope, receive, send)
 
     edges = {name: _edge(app, services) for name, app in apps.items()}
     with TestClient(by_host, raise_server_exceptions=False) as http:
-        yield Ways(
-            _Way(http, "short"),
-            _Way(http, "long"),
-            _Way(http, "only_short"),
+        yield Routes(
+            _Route(http, "short"),
+            _Route(http, "long"),
+            _Route(http, "only_short"),
             tenant=tenant,
             admin_key=insert_admin_key(database_url),
         )
@@ -107,8 +107,8 @@ def _stable(answer: httpx.Response) -> tuple[int, str, dict[str, Any]]:
     return answer.status_code, answer.headers["content-type"], body
 
 
-def test_both_ways_answer_the_same(ways: Ways) -> None:
-    tenant = ways.tenant
+def test_both_ways_answer_the_same(routes: Routes) -> None:
+    tenant = routes.tenant
     good, headers = _body(tenant), _headers(tenant)
     requests: list[tuple[Any, dict[str, str], str]] = [
         (good, headers, ""),
@@ -137,7 +137,7 @@ def test_both_ways_answer_the_same(ways: Ways) -> None:
         (good, _headers(tenant, **{"content-type": "text/plain"}), ""),
         (good, _headers(tenant, authorization="Bearer unknown"), ""),
         (good, _headers(tenant, authorization="Basic unknown"), ""),
-        (good, _headers(tenant, authorization=f"Bearer {ways.admin_key}"), ""),
+        (good, _headers(tenant, authorization=f"Bearer {routes.admin_key}"), ""),
         (_body(tenant, gpus="1"), _headers(tenant, authorization="Bearer unknown"), ""),
         (good, _headers(tenant, **{"idempotency-key": "k" * 256}), ""),
         (good, _headers(tenant, **{"idempotency-key": "k" * 258}), ""),
@@ -145,36 +145,36 @@ def test_both_ways_answer_the_same(ways: Ways) -> None:
         (b"x" * 300_000, headers, ""),
     ]  # fmt: skip
     for content, sent, query in requests:
-        short, long = ways.short.post(content, sent, query), ways.long.post(content, sent, query)
+        short, long = routes.short.post(content, sent, query), routes.long.post(content, sent, query)
         assert _stable(short) == _stable(long), (content[:200], sent)
-    assert ways.short.post(good, headers).status_code == 201
+    assert routes.short.post(good, headers).status_code == 201
 
 
-def test_a_create_in_order_goes_the_short_way_in_pieces_too(ways: Ways) -> None:
-    body = _body(ways.tenant)
+def test_a_create_in_order_goes_the_short_way_in_pieces_too(routes: Routes) -> None:
+    body = _body(routes.tenant)
     pieces = iter([body[:10], body[10:20], body[20:]])
 
-    assert ways.only_short.post(body, _headers(ways.tenant)).status_code == 201
-    assert ways.only_short.post(pieces, _headers(ways.tenant)).status_code == 201
+    assert routes.only_short.post(body, _headers(routes.tenant)).status_code == 201
+    assert routes.only_short.post(pieces, _headers(routes.tenant)).status_code == 201
 
 
-def test_what_is_not_in_order_is_passed_on_whole(ways: Ways) -> None:
-    body = _body(ways.tenant, gpus="1")
+def test_what_is_not_in_order_is_passed_on_whole(routes: Routes) -> None:
+    body = _body(routes.tenant, gpus="1")
     pieces = iter([body[:10], body[10:20], body[20:]])
 
-    answer = ways.short.post(pieces, _headers(ways.tenant))
+    answer = routes.short.post(pieces, _headers(routes.tenant))
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "gpus")
 
 
 @pytest.mark.parametrize(("first", "second"), [("short", "long"), ("long", "short")])
-def test_a_key_used_one_way_is_known_the_other_way(ways: Ways, first: str, second: str) -> None:
-    headers = _headers(ways.tenant, **{"idempotency-key": "one"})
-    body = _body(ways.tenant, labels={"b": "2", "a": "1"})
+def test_a_key_used_one_way_is_known_the_other_way(routes: Routes, first: str, second: str) -> None:
+    headers = _headers(routes.tenant, **{"idempotency-key": "one"})
+    body = _body(routes.tenant, labels={"b": "2", "a": "1"})
 
-    made = getattr(ways, first).post(body, headers)
-    again = getattr(ways, second).post(_body(ways.tenant, labels={"a": "1", "b": "2"}), headers)
-    other = getattr(ways, second).post(_body(ways.tenant, labels={"a": "1", "b": "3"}), headers)
+    made = getattr(routes, first).post(body, headers)
+    again = getattr(routes, second).post(_body(routes.tenant, labels={"a": "1", "b": "2"}), headers)
+    other = getattr(routes, second).post(_body(routes.tenant, labels={"a": "1", "b": "3"}), headers)
 
     assert made.status_code == 201
     assert (again.json(), again.headers["idempotent-replayed"]) == (made.json(), "true")
@@ -186,9 +186,9 @@ def _hold(**changes: Any) -> bytes:
     return json.dumps({name: value for name, value in body.items() if value != "absent"}).encode()
 
 
-def test_holds_and_confirms_are_answered_the_same(ways: Ways) -> None:
-    headers, admins = _headers(ways.tenant), _headers(ways.tenant, authorization=f"Bearer {ways.admin_key}")
-    template = {"ssh_key_ids": [ways.tenant.ssh_key_id]}
+def test_holds_and_confirms_are_answered_the_same(routes: Routes) -> None:
+    headers, admins = _headers(routes.tenant), _headers(routes.tenant, authorization=f"Bearer {routes.admin_key}")
+    template = {"ssh_key_ids": [routes.tenant.ssh_key_id]}
     for content, sent, query in [
         (_hold(), headers, ""),
         (_hold(), headers, "?unknown=1"),
@@ -202,10 +202,10 @@ def test_holds_and_confirms_are_answered_the_same(ways: Ways) -> None:
         (_hold(sku="absent", gpus="absent", region="absent", resources=["seat-1"]), headers, ""),
         (_hold(allocation=template), headers, ""),
         (_hold(allocation={**template, "labels": {"a": 1}}), headers, ""),
-        (_hold(), _headers(ways.tenant, **{"idempotency-key": "\x7f"}), ""),
+        (_hold(), _headers(routes.tenant, **{"idempotency-key": "\x7f"}), ""),
         (b"", headers, ""),
     ]:  # fmt: skip
-        short, long = (way.post(content, sent, query, "reservations") for way in (ways.short, ways.long))
+        short, long = (route.post(content, sent, query, "reservations") for route in (routes.short, routes.long))
         assert _stable(short) == _stable(long), (content, sent, query)
 
     for holder, sent, query in [
@@ -214,26 +214,26 @@ def test_holds_and_confirms_are_answered_the_same(ways: Ways) -> None:
         ("other", headers, ""),
         ("", headers, ""),
         ("me", admins, ""),
-        ("me", admins, f"?tenant_id={ways.tenant.tenant_id}"),
+        ("me", admins, f"?tenant_id={routes.tenant.tenant_id}"),
     ]:  # fmt: skip
         answers = []
-        for way in (ways.short, ways.long):
-            held = way.post(_hold(), headers, "", "reservations").json()["reservation_id"]
-            answers.append(way.post(json.dumps({"holder_id": holder}), sent, query, f"reservations/{held}/confirm"))
+        for route in (routes.short, routes.long):
+            held = route.post(_hold(), headers, "", "reservations").json()["reservation_id"]
+            answers.append(route.post(json.dumps({"holder_id": holder}), sent, query, f"reservations/{held}/confirm"))
         assert _stable(answers[0]) == _stable(answers[1]), (holder, sent, query)
     unknown = f"reservations/{uuid.uuid4()}/confirm"
-    short, long = (way.post(b'{"holder_id": "me"}', headers, "", unknown) for way in (ways.short, ways.long))
+    short, long = (route.post(b'{"holder_id": "me"}', headers, "", unknown) for route in (routes.short, routes.long))
     assert _stable(short) == _stable(long)
 
 
-def test_holds_and_confirms_in_order_go_the_short_way(ways: Ways) -> None:
-    headers = _headers(ways.tenant)
-    held = ways.only_short.post(_hold(), headers, "", "reservations")
+def test_holds_and_confirms_in_order_go_the_short_way(routes: Routes) -> None:
+    headers = _headers(routes.tenant)
+    held = routes.only_short.post(_hold(), headers, "", "reservations")
     path = f"reservations/{held.json()['reservation_id']}/confirm"
-    confirmed = ways.only_short.post(b'{"holder_id": "me"}', headers, "", path)
-    again = ways.long.post(b'{"holder_id": "me"}', headers, "", path)
+    confirmed = routes.only_short.post(b'{"holder_id": "me"}', headers, "", path)
+    again = routes.long.post(b'{"holder_id": "me"}', headers, "", path)
 
     assert (held.status_code, confirmed.json()["result"], again.json()["result"]) == (201, "ok", "noop")
-    assert ways.long.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path).status_code == 200
-    replayed = ways.only_short.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path)
+    assert routes.long.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path).status_code == 200
+    replayed = routes.only_short.post(b'{"holder_id": "me"}', {**headers, "idempotency-key": "c"}, "", path)
     assert replayed.headers["idempotent-replayed"] == "true"

@@ -1,4 +1,4 @@
-"""A billing desk for tests: payments and looks through the real commands, and what the database then holds."""
+"""Payments, policies and evaluations of a balance through the real commands, and what the database then holds."""
 
 from __future__ import annotations
 

@@ -17,34 +17,34 @@ from tests.allocations import invariants
 from tests.allocations.driving import TENANT, provision, rows_of
 from tests.allocations.seeding import IMAGE, REGION, SLICE_SKU
 from tests.reservations import holding
-from tests.reservations.holding import HOLDER, Desk, hold_alone
+from tests.reservations.holding import HOLDER, ReservationClient, hold_alone
 from tests.support.waiting import wait_past
 
 
 async def consume(
-    desk: Desk, reservation_id: UUID, *, holder: str = HOLDER, sku: str | None = None, key: str | None = None,
+    client: ReservationClient, reservation_id: UUID, *, holder: str = HOLDER, sku: str | None = None, key: str | None = None,
     tenant_id: UUID | None = None, ssh_key_id: UUID | None = None,
 ) -> Answer:  # fmt: skip
     """The answer to `POST /allocations` with this reservation."""
-    tenant = tenant_id or desk.seeded.tenant_id
-    operation = desk.operation(tenant, key)
+    tenant = tenant_id or client.seeded.tenant_id
+    operation = client.operation(tenant, key)
     start = Start(
         operation.key,
         operation.fingerprint,
         None,
         uuid.uuid4(),
-        (ssh_key_id or desk.seeded.ssh_key_id,),
+        (ssh_key_id or client.seeded.ssh_key_id,),
         None,
         {},
         None,
     )
     wanted = Consume(reservation_id, holder, sku, None, start)
-    return await consume_reservation(desk.context, desk.catalogue, operation, TENANT, tenant, wanted)
+    return await consume_reservation(client.context, client.catalogue, operation, TENANT, tenant, wanted)
 
 
-async def consumed(desk: Desk, reservation_id: UUID, **options: Any) -> UUID:
+async def consumed(client: ReservationClient, reservation_id: UUID, **options: Any) -> UUID:
     """The allocation that a claim of the reservation became."""
-    answer = await consume(desk, reservation_id, **options)
+    answer = await consume(client, reservation_id, **options)
     assert answer.status == 201, answer.body
     return UUID(json.loads(answer.body)["allocation_id"])
 
@@ -60,21 +60,23 @@ def gpus(count: int = 1, each: int = 1, *, starts: bool = False) -> GpuRequest:
     return GpuRequest(SLICE_SKU, each, REGION, count, IMAGE if starts else None, starts)
 
 
-async def starting(desk: Desk, *, count: int = 1, each: int = 1, confirm: bool = True, **times: Any) -> UUID:
+async def starting(
+    client: ReservationClient, *, count: int = 1, each: int = 1, confirm: bool = True, **times: Any
+) -> UUID:
     """A reservation that starts its allocation by itself once it is confirmed."""
     template = times.get("template") or {
-        "image": None, "ssh_key_ids": [str(desk.seeded.ssh_key_id)], "name": "by itself", "labels": {"a": "b"},
+        "image": None, "ssh_key_ids": [str(client.seeded.ssh_key_id)], "name": "by itself", "labels": {"a": "b"},
         "user_data": None,
     }  # fmt: skip
-    operation = desk.operation(desk.seeded.tenant_id)
+    operation = client.operation(client.seeded.tenant_id)
     hold = Hold(
-        operation, desk.seeded.tenant_id, HOLDER, times.get("starts_at"), times.get("ends_at"), 900, template, None,
+        operation, client.seeded.tenant_id, HOLDER, times.get("starts_at"), times.get("ends_at"), 900, template, None,
         uuid.uuid4(),
     )  # fmt: skip
-    answer = await hold_alone(desk.context, desk.catalogue, hold, gpus(count, each, starts=True))
+    answer = await hold_alone(client.context, client.catalogue, hold, gpus(count, each, starts=True))
     assert answer.status == 201, answer.body
     made = UUID(json.loads(answer.body)["reservation_id"])
-    assert not confirm or (await desk.confirm(made)).status == 200
+    assert not confirm or (await client.confirm(made)).status == 200
     return made
 
 
@@ -83,17 +85,17 @@ def soon(seconds: float = 1.5) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
-async def back_to_back(desk: Desk, *, seconds: float = 1.0, lasts: float = 600) -> tuple[UUID, UUID]:
+async def back_to_back(client: ReservationClient, *, seconds: float = 1.0, lasts: float = 600) -> tuple[UUID, UUID]:
     """An allocation that runs although its window is over, and the next one, on half of its units, that waits."""
     change = soon(seconds)
-    first = await desk.held(desk.slot(0), desk.slot(1), ends_at=change)
-    second = await desk.held(desk.slot(1), desk.slot(2), starts_at=change, ends_at=soon(lasts))
+    first = await client.held(client.slot(0), client.slot(1), ends_at=change)
+    second = await client.held(client.slot(1), client.slot(2), starts_at=change, ends_at=soon(lasts))
     for one in (first, second):
-        await desk.confirm(one)
-    running = await consumed(desk, first, sku=SLICE_SKU)
-    await provision(desk.context, desk.url, running)
+        await client.confirm(one)
+    running = await consumed(client, first, sku=SLICE_SKU)
+    await provision(client.context, client.url, running)
     await wait_past(change)
-    return running, await consumed(desk, second, sku=SLICE_SKU)
+    return running, await consumed(client, second, sku=SLICE_SKU)
 
 
 def events_of(url: str, subject: str) -> list[str]:

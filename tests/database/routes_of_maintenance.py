@@ -13,7 +13,7 @@ from orchestrator.maintenance.states import Resolution, WindowState
 from orchestrator.reservations.resource_names import parse_resources
 from tests.allocations.driving import ADMIN, release
 from tests.allocations.seeding import create_allocation
-from tests.database.ways import PAGE, Stage, at, way
+from tests.database.routes import PAGE, Stage, at, route
 
 
 def _wanted(stage: Stage, starts: float, *names: str) -> Wanted:
@@ -22,45 +22,45 @@ def _wanted(stage: Stage, starts: float, *names: str) -> Wanted:
 
 
 async def _committed(stage: Stage, wanted: Wanted) -> UUID:
-    operation = stage.desk.operation(uuid4())
-    answer = await commit_maintenance(stage.context, operation, ADMIN, wanted, Bounds(100, stage.desk.catalogue))
+    operation = stage.client.operation(uuid4())
+    answer = await commit_maintenance(stage.context, operation, ADMIN, wanted, Bounds(100, stage.client.catalogue))
     assert answer.status == 201, answer.body
     return UUID(json.loads(answer.body)["window_id"])
 
 
-@way
+@route
 async def plan_maintenance(stage: Stage) -> None:
-    await stage.desk.held(stage.desk.slot(0), starts_at=at(1), ends_at=at(2))
-    wanted = _wanted(stage, 1.5, stage.desk.node())
+    await stage.client.held(stage.client.slot(0), starts_at=at(1), ends_at=at(2))
+    wanted = _wanted(stage, 1.5, stage.client.node())
     planning = queries.plan_window(stage.context.database, wanted.resources, wanted.starts_at, wanted.ends_at)
     assert len(await stage.counted(planning)) == 1
 
 
-@way
+@route
 async def commit_a_maintenance_window(stage: Stage) -> None:
-    await stage.counted(_committed(stage, _wanted(stage, 1, stage.desk.node(), stage.desk.slot(0, 1))))
+    await stage.counted(_committed(stage, _wanted(stage, 1, stage.client.node(), stage.client.slot(0, 1))))
 
 
-@way
+@route
 async def start_and_end_a_maintenance_window(stage: Stage) -> None:
-    window_id = await _committed(stage, _wanted(stage, -0.5, stage.desk.node()))
+    window_id = await _committed(stage, _wanted(stage, -0.5, stage.client.node()))
     assert await stage.counted(queries.find_due_windows(stage.context.database, PAGE)) == [window_id]
     assert await stage.counted(advance_window(stage.context, window_id)) is WindowState.ACTIVE
-    ended = end_maintenance(stage.context, stage.desk.operation(uuid4()), ADMIN, window_id)
+    ended = end_maintenance(stage.context, stage.client.operation(uuid4()), ADMIN, window_id)
     assert (await stage.counted(ended)).status == 200
 
 
-@way
+@route
 async def list_maintenance_windows(stage: Stage) -> None:
-    window_id = await _committed(stage, _wanted(stage, 1, stage.desk.slot(0)))
+    window_id = await _committed(stage, _wanted(stage, 1, stage.client.slot(0)))
     listing = queries.list_windows(stage.context.database, state=None, after=UUID(int=0), limit=PAGE)
     assert [window.id for window in await stage.counted(listing)] == [window_id]
 
 
-@way
+@route
 async def release_what_a_maintenance_window_plans(stage: Stage) -> None:
-    seeded = stage.desk.seeded
-    made = create_allocation(stage.desk.url, seeded, name="planned")
+    seeded = stage.client.seeded
+    made = create_allocation(stage.client.url, seeded, name="planned")
     slot = stage.read(
         "select 'slot:' || n.id || ':' || lower(c.units) - n.unit_base from claims c join nodes n on n.id = c.node_id"
         " where c.owner_id = %s",

@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class Desk:
+class WebhookStage:
     """An API, its database, and dispatchers to be made."""
 
     http: TestClient
@@ -123,11 +123,11 @@ class Desk:
         return owner.every(f"/webhooks/{webhook['id']}/deliveries", 50)[::-1]
 
 
-async def _all(dispatcher: Dispatcher, desk: Desk) -> None:
+async def _all(dispatcher: Dispatcher, stage: WebhookStage) -> None:
     while True:
         unfinished = await dispatcher.round()
         await dispatcher.drain()
-        due = desk.one(
+        due = stage.one(
             "select count(*) from webhook_deliveries d join webhooks w on w.id = d.webhook_id "
             "where d.state = 'pending' and d.next_attempt_at <= clock_timestamp() and w.state <> 'deleted'"
         )
@@ -142,7 +142,9 @@ async def _sending_over(url: str) -> Context:
 
 
 @contextmanager
-def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any) -> Iterator[Desk]:
+def open_stage(
+    postgres_server: LocalPostgres, template: str, directory: Path, **settings: Any
+) -> Iterator[WebhookStage]:
     """An application that allows webhooks to any address, unless `settings` say otherwise."""
     with copied_database(postgres_server, template) as url:
         allowed = {"webhook_http_allowed": True, "webhook_private_addresses_allowed": True, "webhook_pending_max": 50,
@@ -153,9 +155,9 @@ def open_desk(postgres_server: LocalPostgres, template: str, directory: Path, **
             with psycopg.connect(url, autocommit=True) as database:
                 assert http.portal is not None
                 sending = http.portal.call(_sending_over, url)
-                desk = Desk(http, services, Caller(http, insert_admin_key(url)), database, sending, url)
-                yield desk
-                desk.resolver.close()
+                stage = WebhookStage(http, services, Caller(http, insert_admin_key(url)), database, sending, url)
+                yield stage
+                stage.resolver.close()
                 http.portal.call(sending.database.close)
             http.portal.call(services.context.database.close)
 
