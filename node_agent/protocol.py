@@ -47,6 +47,7 @@ class TaskType(StrEnum):
     STOP = "allocation.stop"
     START = "allocation.start"
     REBUILD = "allocation.rebuild"
+    RESCUE = "allocation.rescue"
     TOPOLOGY_DISCOVER = "slice.topology_discover"
     HEALTH_PROBE = "diag.health_probe"
     BURN_IN = "diag.burn_in"
@@ -56,6 +57,7 @@ class TaskType(StrEnum):
     METAL_INSPECT = "metal.inspect"
     METAL_DEPLOY = "metal.deploy"
     METAL_WIPE = "metal.wipe"
+    METAL_RESCUE = "metal.rescue"
     METAL_LOOK = "metal.look"
     METAL_ROTATE_CREDENTIALS = "metal.rotate_credentials"
     METAL_RESEAL = "metal.reseal"
@@ -64,20 +66,18 @@ class TaskType(StrEnum):
     METAL_POWER_RESET = "metal.power_reset"
     METAL_START_DEPLOY_SYSTEM = "metal.start_deploy_system"
     METAL_END_DEPLOY_SYSTEM = "metal.end_deploy_system"
+    METAL_EJECT_MEDIUM = "metal.eject_medium"
     METAL_REACH = "metal.reach"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
-DEPLOY_TASKS: Final = frozenset({TaskType.METAL_INSPECT, TaskType.METAL_DEPLOY, TaskType.METAL_WIPE})
+DEPLOY_TASKS: Final = frozenset(map(TaskType, ("metal.inspect", "metal.deploy", "metal.wipe", "metal.rescue")))
 """Tasks of a deploy system; a node's agent performs none of them."""
-OF_SITES: Final = frozenset({
-    TaskType.METAL_LOOK, TaskType.METAL_ROTATE_CREDENTIALS, TaskType.METAL_RESEAL, TaskType.METAL_POWER_ON,
-    TaskType.METAL_POWER_OFF, TaskType.METAL_POWER_RESET, TaskType.METAL_START_DEPLOY_SYSTEM, TaskType.METAL_END_DEPLOY_SYSTEM,
-    TaskType.METAL_REACH,
-})  # fmt: skip
+OF_SITES: Final = frozenset(kind for kind in TaskType if kind.startswith("metal.")) - DEPLOY_TASKS
 """Tasks for agents of sites; a node's agent refuses them."""
 VERBS: Final = frozenset({TaskType.REBOOT, TaskType.STOP, TaskType.START, TaskType.REBUILD})
+"""Verbs that a node's agent performs; `allocation.rescue` is performed by sites alone."""
 
 
 class ProvisionParameters(Wire):

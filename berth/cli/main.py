@@ -47,6 +47,7 @@ from berth.cli.fleet import (
     quarantines,
     topologies,
 )
+from berth.cli.guests import verbs
 from berth.cli.images import commands as images
 from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
@@ -74,6 +75,11 @@ command(app, "verify")(verify)
 command(app, "force-release")(allocations.force_release)
 command(app, "force-cleanup")(allocations.force_cleanup)
 app.add_typer(allocations.app, name="alloc")
+command(allocations.app, "reboot")(verbs.reboot)
+command(allocations.app, "stop")(verbs.stop)
+command(allocations.app, "start")(verbs.start)
+command(allocations.app, "rebuild")(verbs.rebuild)
+command(allocations.app, "rescue")(verbs.rescue)
 command(allocations.app, "report-fault")(faults.report_fault)
 command(allocations.app, "faults")(faults.list_own)
 command(allocations.app, "fault")(faults.show_own)

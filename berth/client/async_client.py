@@ -239,6 +239,7 @@ class AsyncClient(HardwareMethods):
     stop_allocation = now(allocations.stop_allocation)
     start_allocation = now(allocations.start_allocation)
     rebuild_allocation = now(allocations.rebuild_allocation)
+    rescue_allocation = now(allocations.rescue_allocation)
     release_allocation = now(allocations.release_allocation)
     me = now(tenants.me)
     list_skus = now(catalogue.list_skus)

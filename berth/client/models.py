@@ -97,12 +97,16 @@ class FirstBoot(Answer):
 
 
 class Guest(Answer):
-    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, its first boot."""
+    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, its first boot.
+
+    `rescue`: how to log in to the rescue system that the machine runs, None unless `state` is `rescue`.
+    """
 
     state: str
     verb: str | None = None
     failure: Failure | None = None
     first_boot: FirstBoot | None = None
+    rescue: Connection | None = None
 
 
 class AllocationHealth(Answer):

@@ -17,6 +17,7 @@ from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,
     MetalInspectParameters,
     MetalParameters,
+    MetalRescueParameters,
     MetalWipeParameters,
 )
 
@@ -24,6 +25,7 @@ PARAMETERS: Final[Mapping[TaskType, type[MetalParameters]]] = {
     TaskType.METAL_INSPECT: MetalInspectParameters,
     TaskType.METAL_DEPLOY: MetalDeployParameters,
     TaskType.METAL_WIPE: MetalWipeParameters,
+    TaskType.METAL_RESCUE: MetalRescueParameters,
 }
 
 

@@ -5,6 +5,7 @@ Key and certificate are in memory: OpenSSL reads them from a file without a name
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 from collections.abc import Sequence
@@ -14,9 +15,18 @@ import httpx
 from pydantic import BaseModel
 
 from node_agent.clock import ServerClock, boot_seconds
-from node_agent.connection import ANSWER_SECONDS_MAX, CONNECT_SECONDS_MAX, Unreachable, accepted, understood
+from node_agent.connection import (
+    ANSWER_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    CredentialsRefused,
+    Unreachable,
+    accepted,
+    understood,
+)
 
 ANSWER_BYTES_MAX = 1 << 20
+ENDED = ("deploy_system_ended", "handed_over")
+"""Code and reason of the refusal that proves a hand-over."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -42,6 +52,10 @@ def client_context(cas: Sequence[str], certificate_pem: str, private_key_pem: st
     return context
 
 
+class HandedOver(CredentialsRefused):
+    """The control plane refuses this certificate from now on, as it has handed the machine over to its tenant."""
+
+
 class DeployConnection:
     """Requests to one listener; each opens a new connection, as there are few."""
 
@@ -51,7 +65,7 @@ class DeployConnection:
         self._clock = clock
 
     async def post(self, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
-        """The answer to a message. Raises `Unreachable`, `CredentialsRefused`, `RequestRefused`."""
+        """The answer to a message. Raises `Unreachable`, `HandedOver`, `CredentialsRefused`, `RequestRefused`."""
         content = body.model_dump_json(exclude_none=True)
         request = httpx.Request("POST", self.url + path, content=content, headers={"content-type": "application/json"})
         return await self._ask(request, answer, 0.0)
@@ -71,11 +85,22 @@ class DeployConnection:
                 content = await _read(response)
         except (httpx.HTTPError, OSError) as error:
             raise Unreachable(f"{self.url}: {str(error) or type(error).__name__}") from error
+        if response.status_code == httpx.codes.UNAUTHORIZED and _ended(content) == ENDED:
+            raise HandedOver("the machine is its tenant's")
         parsed = understood(accepted(httpx.Response(response.status_code, content=content)), answer)
         server_time = getattr(parsed, "server_time", None)
         if server_time is not None:
             self._clock.observe(server_time, boot_seconds() - asked_at)
         return parsed
+
+
+def _ended(content: bytes) -> tuple[object, object] | None:
+    """Code and reason of a refusal."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return (document.get("code"), document.get("reason")) if isinstance(document, dict) else None
 
 
 async def _read(response: httpx.Response) -> bytes:

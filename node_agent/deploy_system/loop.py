@@ -2,7 +2,8 @@
 
 Nothing is written to a disk. A second start with the same medium is refused by the control plane, because the key of the first
 one is gone: the deploy system says so once and ends. It ends with status 0 when a task orders to power off or its certificate
-ends, and init powers the machine off.
+ends, and init powers the machine off. After a rescue it ends by the hand-over: once the control plane refuses its certificate
+for that reason, and the configuration of the medium is deleted, init starts the SSH server of the tenant.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -22,7 +24,7 @@ from node_agent.attestation.wire import Attestation, AttestationChallenge
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import CredentialsRefused, RequestRefused, Unreachable
 from node_agent.deploy_system.admission import Admitted, Refused, Trust, Untrusted, admit
-from node_agent.deploy_system.connection import DeployConnection, client_context, server_context
+from node_agent.deploy_system.connection import DeployConnection, HandedOver, client_context, server_context
 from node_agent.deploy_system.machine import read_hello, read_machine
 from node_agent.deploy_system.performing import Work, failed, perform
 from node_agent.deploy_system.problems import DeployEnded
@@ -48,7 +50,18 @@ ENDING_SECONDS: Final = 2.0
 """Before its end a certificate may be refused as over: clocks differ."""
 ENROL_PATH: Final = "/api/v1/deploy-systems/enroll"
 
+HAND_OVER_SECONDS: Final = 1.0
+"""How long one request waits that asks whether the control plane has handed the machine over."""
+
 Answer = TypeVar("Answer")
+
+
+class Ending(StrEnum):
+    """What init is to do with the machine."""
+
+    POWER_OFF = "power_off"
+    HAND_OVER = "hand_over"
+    """Start the SSH server of the tenant: this deploy system may not act any more."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +83,14 @@ class DeploySettings:
 
 @dataclass
 class DeploySystem:
-    """One start of a deploy system. Construct it in a running event loop; `run` returns when the machine is to be powered off."""
+    """One start of a deploy system. Construct it in a running event loop; `run` returns what is to be done with it."""
 
     settings: DeploySettings
     clock: ServerClock = field(default_factory=ServerClock)
     newest_fence: int = 0
     performed: list[UUID] = field(default_factory=list)
 
-    async def run(self) -> None:
+    async def run(self) -> Ending:
         """Serve until the end. Raises DeployEnded with one sentence that names the reason."""
         medium = self._read_medium()
         machine = read_machine(self.settings.host.sys)
@@ -94,7 +107,7 @@ class DeploySystem:
         seconds = (credentials.ends_at - self.clock.now()).total_seconds()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
-                await self._serve(connection, trust, work)
+                return await self._serve(connection, trust, work)
         except TimeoutError:
             log.warning("certificate_ended", node_id=str(medium.node_id), deploy_epoch=medium.deploy_epoch)
         except DeployEnded:
@@ -104,6 +117,7 @@ class DeploySystem:
             log.warning("certificate_ended", node_id=str(medium.node_id), deploy_epoch=medium.deploy_epoch)
         finally:
             self.settings.host.stopped.set()
+        return Ending.POWER_OFF
 
     def _read_medium(self) -> DeployMedium:
         try:
@@ -175,19 +189,42 @@ class DeploySystem:
                 log.info("waiting", for_what=what, why=str(error))
                 await asyncio.sleep(backoff.next_seconds())
 
-    async def _serve(self, connection: DeployConnection, trust: Trust, work: Mapping[TaskType, Work]) -> None:
+    async def _serve(self, connection: DeployConnection, trust: Trust, work: Mapping[TaskType, Work]) -> Ending:
         hello = read_hello(self.settings.version, self.settings.host.sys, self.settings.host.proc)
         try:
             await self._until_answered(lambda: connection.post("/deploy/v1/hello", hello, DeployHelloAnswer))
             log.info("started", node_id=str(trust.node_id), deploy_epoch=trust.deploy_epoch)
-            while not await self._next_task(connection, trust, work):
-                pass
+            ending = None
+            while ending is None:
+                ending = await self._next_task(connection, trust, work)
+            if ending is Ending.HAND_OVER:
+                await self._handed_over(connection)
         except (CredentialsRefused, RequestRefused) as refused:
             raise DeployEnded(f"this deploy system may not act any more: {refused}") from refused
-        log.info("powering_off", node_id=str(trust.node_id))
+        log.info("ending", node_id=str(trust.node_id), ending=ending.value)
+        return ending
 
-    async def _next_task(self, connection: DeployConnection, trust: Trust, work: Mapping[TaskType, Work]) -> bool:
-        """Wait for tasks and perform them; whether the machine is to be powered off. Raises the refusals of the connection."""
+    async def _handed_over(self, connection: DeployConnection) -> None:
+        """Return once the control plane refuses our certificate by the hand-over, and the token is deleted. Any other refusal
+        is raised."""
+        params = [
+            ("timeout_seconds", str(HAND_OVER_SECONDS)),
+            *(("known", str(task)) for task in self.performed[-100:]),
+        ]
+        try:
+            while True:
+                await self._until_answered(
+                    lambda: connection.get("/deploy/v1/tasks/wait", params, WaitAnswer, HAND_OVER_SECONDS)
+                )
+                await asyncio.sleep(HAND_OVER_SECONDS)
+        except HandedOver:
+            self.settings.medium.unlink()
+
+    async def _next_task(
+        self, connection: DeployConnection, trust: Trust, work: Mapping[TaskType, Work]
+    ) -> Ending | None:
+        """Wait for tasks and perform them; what is to be done with the machine after the last one. Raises the refusals of the
+        connection."""
         seconds = self.settings.wait_seconds
         params = [("timeout_seconds", str(seconds)), *(("known", str(task)) for task in self.performed[-100:])]
         answer = await self._until_answered(
@@ -206,9 +243,10 @@ class DeploySystem:
                 )
             )
             log.info("reported", task=str(handed.task_id), outcome=report.outcome)
-            if isinstance(judged, Admitted) and judged.parameters.then == "power_off":
-                return True
-        return False
+            if isinstance(judged, Admitted) and judged.parameters.then != "wait":
+                done = report.outcome == "completed" and judged.parameters.then == "hand_over"
+                return Ending.HAND_OVER if done else Ending.POWER_OFF
+        return None
 
     async def _report_of(self, judged: Admitted | Refused, work: Mapping[TaskType, Work]) -> DeployResultReport:
         if isinstance(judged, Refused):

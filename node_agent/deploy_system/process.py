@@ -1,6 +1,7 @@
 """`python -m node_agent --deploy [--medium FILE]`: run the deploy system of this machine.
 
-Status 0: power the machine off. Status 1: the same, after the one sentence on the console was read.
+Status 0: power the machine off. Status 1: the same, after the one sentence on the console was read. Status 3: start the SSH
+server of the tenant, whose machine this is now.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 import structlog
 
 from berth.process.logs import configure_logging
-from node_agent.deploy_system.loop import DeploySettings, DeploySystem
+from node_agent.deploy_system.loop import DeploySettings, DeploySystem, Ending
 from node_agent.deploy_system.performing import work_of_machine
 from node_agent.deploy_system.problems import DeployEnded
 from node_agent.deploy_system.work.networking import bring_up
@@ -28,6 +29,8 @@ log = structlog.get_logger("deploy_system")
 MEDIUM: Final = "/run/berth/medium.json"
 ROOT_KEYS: Final = "/etc/berth/root-keys.pem"
 TPM: Final = Path("/dev/tpmrm0")
+STATUS: Final = {Ending.POWER_OFF: 0, Ending.HAND_OVER: 3}
+"""Exit status; deploy/metal/deploy-init reads it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,12 +56,11 @@ def main(arguments: Sequence[str]) -> int:
 def run(settings: DeploySettings) -> int:
     """Run one deploy system; its exit status."""
 
-    async def live() -> None:
-        await DeploySystem(settings).run()
+    async def live() -> Ending:
+        return await DeploySystem(settings).run()
 
     try:
-        asyncio.run(live())
-        return 0
+        return STATUS[asyncio.run(live())]
     except DeployEnded as problem:
         sentence = str(problem)
     except Exception as error:

@@ -49,11 +49,26 @@ async def end_deploy_system(bmc: Bmc) -> PowerOutcome:
     pass_point(CrashPoint.END_AFTER_OFF)
     await bmc.eject_medium(BootTarget.CD)
     pass_point(CrashPoint.END_AFTER_EJECTED)
+    await _boot_from_disk(bmc)
+    pass_point(CrashPoint.END_AFTER_DISK)
+    return outcome
+
+
+async def eject_medium(bmc: Bmc) -> None:
+    """The medium ejected under the running deploy system, and no boot from it set any more. The power is left as it is.
+
+    Raises BmcProblem.
+    """
+    await bmc.eject_medium(BootTarget.CD)
+    pass_point(CrashPoint.EJECT_AFTER_EJECTED)
+    await _boot_from_disk(bmc)
+    pass_point(CrashPoint.EJECT_AFTER_DISK)
+
+
+async def _boot_from_disk(bmc: Bmc) -> None:
     override = await bmc.read_boot()
     if override.enabled != "Disabled" and override.target != BootTarget.DISK:
         await bmc.set_boot_disk()
-    pass_point(CrashPoint.END_AFTER_DISK)
-    return outcome
 
 
 async def described(bmc: Bmc) -> SystemDescription | None:

@@ -23,6 +23,8 @@ class CrashPoint(StrEnum):
     START_AFTER_INSERTED = "start.after_inserted"
     START_AFTER_BOOT_ONCE = "start.after_boot_once"
     START_AFTER_ON = "start.after_on"
+    EJECT_AFTER_EJECTED = "eject.after_ejected"
+    EJECT_AFTER_DISK = "eject.after_disk"
     END_AFTER_OFF = "end.after_off"
     END_AFTER_EJECTED = "end.after_ejected"
     END_AFTER_DISK = "end.after_disk"

@@ -98,6 +98,8 @@ class BmcEffects:
                     return await self._reseal(order)
                 if body.type is TaskType.METAL_REACH:
                     return await self._reached_by_ssh(order)
+                if body.type is TaskType.METAL_EJECT_MEDIUM:
+                    return await self._eject(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
                 return await self._powered(order)
@@ -131,6 +133,12 @@ class BmcEffects:
         seconds = (order.body.expires_at - self._clock.now()).total_seconds()
         await reach(server, seconds, lambda: self._lease.require(order.lease_fence))
         return self._report(order, "completed")
+
+    async def _eject(self, order: Order) -> BmcTaskReport:
+        """The medium is no longer served, and is ejected; the machine runs on without it."""
+        self._media.withdraw(order.body.node_id)
+        generation, _ = await self._with_password(order, boots.eject_medium)
+        return self._report(order, "completed", generation=generation)
 
     async def _powered(self, order: Order) -> BmcTaskReport:
         """Perform what commands the power of the machine. Until it has ended well, a command may be queued."""

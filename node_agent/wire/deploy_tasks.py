@@ -1,4 +1,4 @@
-"""Tasks of a deploy system: what `metal.inspect`, `metal.deploy` and `metal.wipe` are given and what they return.
+"""Tasks of a deploy system: what `metal.inspect`, `metal.deploy`, `metal.wipe` and `metal.rescue` are given and return.
 
 A disk is named by serial and size, never by the kernel's name. A part that could not be read is absent and named in `gaps`.
 A task that cannot do all of its work fails with a code of `DeployFailureCode`; nothing is reported that was not read back.
@@ -26,6 +26,8 @@ MARKERS_MAX: Final = 8
 ATTEMPTS_MAX: Final = 8
 SSH_KEYS_MAX: Final = 64
 SSH_KEY_LENGTH_MAX: Final = 16_384
+SSH_PUBLIC_KEY: Final = r"^[a-z0-9][a-z0-9@.-]* [A-Za-z0-9+/]+={0,2}( [^\x00-\x1f\x7f]*)?$"
+"""One line without options, as the API stores it."""
 USER_DATA_MAX: Final = 65_536
 """These as the API has them (orchestrator/http/fields.py, orchestrator/tenants/ssh_key_format.py)."""
 PARAMETERS_BYTES_MAX: Final = 128 * 1024
@@ -67,6 +69,8 @@ class DeployFailureCode(StrEnum):
     """Content was read after every method that the disk accepts."""
     UEFI_VARIABLES_REMAIN = "uefi_variables_remain"
     TPM_NOT_CLEARED = "tpm_not_cleared"
+    RESCUE_UNAVAILABLE = "rescue_unavailable"
+    """The medium has no SSH server."""
     DISK_ERROR = "disk_error"
     """Reading or writing failed."""
     INTERNAL_ERROR = "internal_error"
@@ -97,10 +101,13 @@ class FirmwareVersion(Wire):
 
 
 class MetalParameters(Wire):
-    """What every task of a deploy system names: its deploy epoch, and what to do after the report."""
+    """What every task of a deploy system names: its deploy epoch, and what to do after the report.
+
+    `hand_over`: wait until the control plane has ended the permission, forget it, and become the tenant's rescue system.
+    """
 
     deploy_epoch: DeployEpoch
-    then: Literal["wait", "power_off"] = "wait"
+    then: Literal["wait", "power_off", "hand_over"] = "wait"
 
 
 class MetalInspectParameters(MetalParameters):
@@ -225,6 +232,26 @@ class MetalWipeParameters(MetalParameters):
         if len({disk.serial for disk in self.disks}) < len(self.disks):
             raise ValueError("names a disk twice")
         return self
+
+
+class MetalRescueParameters(MetalParameters):
+    """What `metal.rescue` needs: the keys that may log in to the rescue system, and no other does."""
+
+    ssh_public_keys: Annotated[
+        list[Annotated[str, Field(max_length=SSH_KEY_LENGTH_MAX, pattern=SSH_PUBLIC_KEY)]],
+        Field(min_length=1, max_length=SSH_KEYS_MAX),
+    ]
+
+
+class MetalRescueReport(Wire):
+    """The rescue system is prepared. `host_key`: made for this rescue alone; its private part stays in the machine's memory."""
+
+    host_key: Annotated[str, Field(max_length=4_096, pattern=r"^ssh-ed25519 [A-Za-z0-9+/]+={0,2}$")]
+    seconds: Seconds = 0.0
+
+    def canonical(self) -> bytes:
+        """The JSON of the report: members sorted, absent fields left out, no white space."""
+        return canonical(self)
 
 
 class WipeAttempt(Wire):

@@ -39,7 +39,7 @@ ServerFacts = Literal["superseded", "already_applied", "lease_lost"]
 
 class BmcTaskKind(StrEnum):
     """What is requested of a BMC. Its task is `metal.` and this, or `metal.rotate_credentials`, `metal.start_deploy_system`,
-    `metal.end_deploy_system`."""
+    `metal.end_deploy_system`, `metal.eject_medium`."""
 
     LOOK = "look"
     ROTATE = "rotate"
@@ -49,6 +49,7 @@ class BmcTaskKind(StrEnum):
     POWER_RESET = "power_reset"
     START_DEPLOY = "start_deploy"
     END_DEPLOY = "end_deploy"
+    EJECT = "eject"
     REACH = "reach"
 
 

@@ -275,6 +275,15 @@ async def rebuild(
     return await _order_verb(write, query, allocation_id, Verb.REBUILD)
 
 
+@router.post("/{allocation_id}/rescue", status_code=202, response_model=Allocation)
+@requires(tenant=TENANT_WRITERS, operator=SUPPORT)
+async def rescue(
+    allocation_id: UUID, query: Annotated[TenantQuery, Query()], write: AnyWrite, body: Nothing | None = None
+) -> Response:
+    """Start the rescue system on the machine of an active allocation; its disks are not opened. `start` and `reboot` leave it."""
+    return await _order_verb(write, query, allocation_id, Verb.RESCUE)
+
+
 @router.patch("/{allocation_id}", response_model=Allocation)
 @requires(tenant=TENANT_WRITERS, operator=SUPPORT)
 async def update(

@@ -15,7 +15,7 @@ from orchestrator.problems import InvalidState
 from orchestrator.reservations.rules import judge_window
 from orchestrator.times import rfc3339
 
-_IDEMPOTENT = frozenset({Verb.STOP, Verb.START})
+_IDEMPOTENT = frozenset({Verb.STOP, Verb.START, Verb.RESCUE})
 _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, AllocationState.ACTIVE})
 
 
@@ -92,7 +92,7 @@ def is_ordered(subject: Subject, verb: Verb) -> bool:
     """Whether a request for `verb` orders it, evaluated by the clock after the allocation's locks.
 
     False if nothing is left to do: the same verb is in progress, or the guest, which is healthy,
-    has the state that `stop` or `start` gives it.
+    has the state that `stop`, `start` or `rescue` gives it.
     Raises `InvalidState` if the allocation is not active or past its end, `VerbInProgress` if another verb is in progress.
     """
     if subject.state is not AllocationState.ACTIVE:

@@ -159,12 +159,14 @@ class FirstBoot(BaseModel):
 
 
 class Guest(BaseModel):
-    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, and its first boot."""
+    """The guest of an active allocation: its state, the verb in progress, the failure of the last verb, its first boot, and its
+    rescue system."""
 
     state: GuestState
     verb: Verb | None
     failure: Failure | None
     first_boot: FirstBoot
+    rescue: Connection | None = Field(description="the SSH endpoint of the rescue system that the machine runs")
 
 
 class AllocationHealth(BaseModel):

@@ -51,6 +51,8 @@ class GuestState(StrEnum):
     STOPPED = "stopped"
     UNKNOWN = "unknown"
     """A verb failed after it may have begun: a verb or a release follows."""
+    RESCUE = "rescue"
+    """The machine runs the rescue system, from memory; its disks are as they were."""
 
 
 class Verb(StrEnum):
@@ -61,6 +63,8 @@ class Verb(StrEnum):
     START = "start"
     REBUILD = "rebuild"
     """A fresh disk: everything that the tenant wrote is gone."""
+    RESCUE = "rescue"
+    """Of a machine that its site deployed alone."""
 
 
 class Symptom(StrEnum):
@@ -92,5 +96,6 @@ VERB_RESULTS = {
     Verb.STOP: GuestState.STOPPED,
     Verb.START: GuestState.RUNNING,
     Verb.REBUILD: GuestState.RUNNING,
+    Verb.RESCUE: GuestState.RESCUE,
 }
 """The guest's state after each verb."""

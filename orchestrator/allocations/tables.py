@@ -91,6 +91,7 @@ allocations = Table(
     Column("first_boot", Text),
     Column("first_boot_detail", Text),
     Column("first_boot_since", TIMESTAMPTZ),
+    Column("rescue", JSONB),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(
@@ -104,8 +105,8 @@ allocations = Table(
         name="releasing_has_time",
     ),
     CheckConstraint("(state = 'released') = (released_at is not null)", name="released_has_time"),
-    CheckConstraint("guest_state in ('running', 'stopped', 'unknown')", name="guest_state_is_known"),
-    CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild')", name="guest_verb_is_known"),
+    CheckConstraint("guest_state in ('running', 'stopped', 'unknown', 'rescue')", name="guest_state_is_known"),
+    CheckConstraint("guest_verb in ('reboot', 'stop', 'start', 'rebuild', 'rescue')", name="guest_verb_is_known"),
     CheckConstraint("restart_policy in ('always', 'never')", name="restart_policy_is_known"),
     CheckConstraint("health in ('degraded', 'lost')", name="health_is_known"),
     CheckConstraint(

@@ -164,7 +164,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "operators do not empty the node of an allocation any more", {"allocation_id": ID, "node_id": ID}
     ),
     EventType.ALLOCATION_VERB_REQUESTED: EventKind(
-        _T, "a reboot, stop, start or rebuild of an active allocation was requested",
+        _T, "a reboot, stop, start, rebuild or rescue of an active allocation was requested",
         {"allocation_id": ID, "verb": TEXT, **_BY, "fence": FENCE},
     ),
     EventType.ALLOCATION_VERB_COMPLETED: EventKind(

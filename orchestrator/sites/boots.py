@@ -17,6 +17,7 @@ from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,
     MetalInspectParameters,
     MetalParameters,
+    MetalRescueParameters,
     MetalWipeParameters,
 )
 from node_agent.wire.sites import DeployBoot
@@ -30,6 +31,7 @@ TASKS: Final[Mapping[RunKind, tuple[TaskType, type[MetalParameters]]]] = {
     RunKind.INSPECT: (TaskType.METAL_INSPECT, MetalInspectParameters),
     RunKind.WIPE: (TaskType.METAL_WIPE, MetalWipeParameters),
     RunKind.DEPLOY: (TaskType.METAL_DEPLOY, MetalDeployParameters),
+    RunKind.RESCUE: (TaskType.METAL_RESCUE, MetalRescueParameters),
 }
 """The task of the deploy system of each kind of run that has one."""
 
@@ -47,7 +49,8 @@ async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes
     }  # fmt: skip
     deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, values)
     kind, model = TASKS[run.kind]
-    parameters = model.model_validate({**run.parameters, "deploy_epoch": deploy_epoch, "then": "power_off"})
+    then = "hand_over" if run.kind is RunKind.RESCUE else "power_off"
+    parameters = model.model_validate({**run.parameters, "deploy_epoch": deploy_epoch, "then": then})
     task = await task_store.insert_task(
         tx, bmc.node_id, {
             "deploy_epoch": deploy_epoch, "type": kind.value, "claim_id": run.claim_id, "notify": None,

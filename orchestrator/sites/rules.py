@@ -34,6 +34,7 @@ TYPES: Final = {
     BmcTaskKind.POWER_RESET: TaskType.METAL_POWER_RESET,
     BmcTaskKind.START_DEPLOY: TaskType.METAL_START_DEPLOY_SYSTEM,
     BmcTaskKind.END_DEPLOY: TaskType.METAL_END_DEPLOY_SYSTEM,
+    BmcTaskKind.EJECT: TaskType.METAL_EJECT_MEDIUM,
     BmcTaskKind.REACH: TaskType.METAL_REACH,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})

@@ -216,7 +216,7 @@ bmc_tasks = Table(
         Text,
         CheckConstraint(
             "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy',"
-            " 'reach')",
+            " 'eject', 'reach')",
             name="bmc_task_kind",
         ),
         nullable=False,

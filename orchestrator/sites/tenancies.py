@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from node_agent.protocol import ProvisionParameters, RebuildParameters, TaskType
 from node_agent.wire.deploy_medium import MediumNetwork
-from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalWipeReport
+from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalRescueReport, MetalWipeReport
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import LOGIN_USER
 from node_agent.wire.sites import BmcTaskKind, SshServer
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
-from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of
+from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of, rescue_of
 from orchestrator.nodes.deploy_systems.refusals import NotWipeable
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
@@ -41,6 +41,8 @@ from orchestrator.tasks.store import site_tasks
 from orchestrator.tasks.store.site_tasks import SiteTask
 
 SSH_PORT: Final = 22
+RESCUE_USER: Final = "root"
+"""The login name of a rescue system (deploy/metal/deploy-init)."""
 CLEANUP_FAILED: Final = "cleanup_failed"
 RUN_FAILED: Final = "machine_run_failed"
 CODES: Final = {
@@ -53,7 +55,9 @@ SWITCHES: Final = {TaskType.STOP: RunKind.STOP, TaskType.START: RunKind.START, T
 """Verbs that need no deploy system."""
 DEPLOYS: Final = {TaskType.PROVISION_USER: ProvisionParameters, TaskType.REBUILD: RebuildParameters}
 """What writes the image of the allocation, and the parameters of its task."""
-FIRST_TASKS: Final = {RunStep.POWER_OFF: BmcTaskKind.POWER_OFF, RunStep.POWER_ON: BmcTaskKind.POWER_ON}
+FIRST_TASKS: Final = {
+    RunStep.POWER_OFF: BmcTaskKind.POWER_OFF, RunStep.POWER_ON: BmcTaskKind.POWER_ON, RunStep.END: BmcTaskKind.END_DEPLOY,
+}  # fmt: skip
 """What the site does in the first step of a run."""
 
 
@@ -81,7 +85,7 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
         return await _refuse(tx, task, refusal.code, refusal.detail)
     by = f"allocation:{task.allocation_id}"
     begun = await bmc_tasks.request_task(
-        tx, node_id, bmc.site_id, FIRST_TASKS[first_step(work.kind)], by, REQUEST_SECONDS_MAX
+        tx, node_id, bmc.site_id, FIRST_TASKS[first_step(work.kind, work.leaves_rescue)], by, REQUEST_SECONDS_MAX
     )  # fmt: skip
     owner = RunOwner(task.id, task.allocation_id, task.claim_id)
     await run_store.insert_run(
@@ -126,7 +130,10 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
         raise NotDeployable(RUN_FAILED, "not_inspected: no run has completed on the machine: berth node inspect")
     medium = {**before, "smbios_uuid": str(known.smbios_uuid)}
     if task.type in SWITCHES:
-        return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX), medium
+        leaves_rescue = await run_store.leaves_rescue(tx, node_id)
+        return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX, leaves_rescue), medium
+    if task.type is TaskType.RESCUE:
+        return rescue_of(await site_tasks.read_login_keys(tx, task.allocation_id)), medium
     report = MetalInspectReport.model_validate(known.report)
     if task.type is TaskType.DEPROVISION_USER:
         return wipe_of(report), medium
@@ -136,9 +143,10 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
 
 
 async def server_of(tx: Transaction, run: DeployRun) -> SshServer:
-    """The SSH server of the deployed machine, with the host key that its deploy system has reported."""
+    """The SSH server of the deployed machine, or of its rescue system, with the host key that its deploy system has reported."""
     _, report = await task_store.read_result(tx, run.deploy_task_id)
-    found = MetalDeployReport.model_validate(report)
+    model = MetalRescueReport if run.kind is RunKind.RESCUE else MetalDeployReport
+    found: MetalRescueReport | MetalDeployReport = model.model_validate(report)
     network = MediumNetwork.model_validate(run.medium["network"])
     return SshServer(host=network.address.ip, port=SSH_PORT, host_key=found.host_key)
 
@@ -157,10 +165,15 @@ async def conclude(tx: Transaction, run: DeployRun, outcome: RunOutcome, failure
 
 async def _result(tx: Transaction, run: DeployRun) -> dict[str, Any]:
     """What the task of the allocation has achieved by the completed run."""
-    if run.kind in SWITCHING:
-        assert run.allocation_id is not None, "only a verb of an allocation switches its machine"
+    if run.kind in SWITCHING or run.kind is RunKind.RESCUE:
+        assert run.allocation_id is not None, "only a verb of an allocation switches or rescues its machine"
         connection = await site_tasks.read_connection(tx, run.allocation_id)
-        return {"connection": connection, "evidence": {"deploy_run": str(run.id)}}
+        found = {"connection": connection, "evidence": {"deploy_run": str(run.id)}}
+        if run.kind is RunKind.RESCUE:
+            server = await server_of(tx, run)
+            login = {"host": str(server.host), "port": server.port, "user": RESCUE_USER, "host_key": server.host_key}
+            found["rescue"] = login
+        return found
     return await (_released(tx, run) if run.kind is RunKind.WIPE else _provisioned(tx, run))
 
 

@@ -40,6 +40,7 @@ REMOTE: dict[str, list[str]] = {
     "alloc stop": [ID],
     "alloc start": [ID],
     "alloc rebuild": [ID, "--discard-disk"],
+    "alloc rescue": [ID],
     "alloc release": [ID],
     "alloc ssh": [ID],
     "force-release": [ID, "--reason", "x"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from berth.local.servers import LocalPostgres
 from tests.databases import copied_database
 from tests.deploy_system.stage import Stage
+from tests.deploy_system.starting import Started
 
 
 @pytest.fixture(scope="package")
@@ -21,3 +23,12 @@ def stage(
         Stage(tmp_path_factory.mktemp("deploy"), url).running() as running,
     ):
         yield running
+
+
+@pytest.fixture
+def machines(stage: Stage, tmp_path: Path) -> Iterator[list[Started]]:
+    """Machines that end with the test."""
+    started: list[Started] = []
+    yield started
+    for one in started:
+        one.kill()

@@ -15,7 +15,7 @@ from node_agent.deploy_system.performing import Report, Work
 from node_agent.deploy_system.process import run
 from node_agent.deploy_system.work.contract import Host, Progress, ToolRun, WorkFailed
 from node_agent.protocol import TaskType
-from node_agent.wire.deploy_tasks import DeployFailureCode, MetalInspectReport, MetalWipeReport
+from node_agent.wire.deploy_tasks import DeployFailureCode, MetalInspectReport, MetalRescueReport, MetalWipeReport
 from tests.deploy_system.ordering import WIPED
 from tests.deploy_system.stage import INSPECTED
 from tests.support.waiting import wait_for
@@ -42,8 +42,13 @@ def settings_of(medium: Path, root_keys: Path, directory: Path) -> DeploySetting
         note(parameters)
         raise WorkFailed(DeployFailureCode.READ_BACK_MISMATCH, "read_back", "byte 7", "replace the disk")
 
+    def rescue(host: Host, parameters: Any, progress: Progress) -> Report:
+        note(parameters)
+        return MetalRescueReport(host_key="ssh-ed25519 AAAA")
+
     work: dict[TaskType, Work] = {
         TaskType.METAL_INSPECT: inspect, TaskType.METAL_WIPE: wipe, TaskType.METAL_DEPLOY: deploy,
+        TaskType.METAL_RESCUE: rescue,
     }  # fmt: skip
     host = Host(run=lambda command, timeout: ToolRun(127, ""), sys=directory / "sys", scratch=directory)
     return DeploySettings(

@@ -14,6 +14,7 @@ from node_agent.wire.deploy_tasks import (
     DiskIdentity,
     MetalDeployParameters,
     MetalParameters,
+    MetalRescueParameters,
     MetalWipeParameters,
 )
 from node_agent.wire.images import ImageParameters
@@ -43,12 +44,18 @@ def deploy(epoch: int) -> MetalParameters:
     return MetalDeployParameters(deploy_epoch=epoch, root_disk=DISK, image=image, image_bytes=4096, config_drive=drive)
 
 
+def rescue(epoch: int) -> MetalParameters:
+    return MetalRescueParameters(deploy_epoch=epoch, then="hand_over", ssh_public_keys=["ssh-ed25519 AAAA"])
+
+
+MAKERS = {TaskType.METAL_WIPE: wipe, TaskType.METAL_DEPLOY: deploy, TaskType.METAL_RESCUE: rescue}
+
+
 def order(stage: Stage, node: uuid.UUID, kind: TaskType, claim_id: int | None = None) -> Answer:
     """Request a task that writes, as a workflow does for its claim."""
 
     def order_for(epoch: int) -> TaskOrder:
-        parameters = wipe(epoch) if kind is TaskType.METAL_WIPE else deploy(epoch)
-        return TaskOrder(kind, parameters, 3_600, claim_id)
+        return TaskOrder(kind, MAKERS[kind](epoch), 3_600, claim_id)
 
     async def work() -> Answer:
         context = make_context(stage.database_url)

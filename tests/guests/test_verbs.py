@@ -51,8 +51,9 @@ def test_verbs_change_the_guest_and_keep_claim_quota_and_metering(database_url: 
         ):
             answer = guest.body(await guest.order(verb))
             first_boot = {"status": "unknown", "since": None, "detail": None}
-            shown = {"state": guest.row["guest_state"], "verb": verb.value, "failure": None, "first_boot": first_boot}
-            assert answer["guest"] == shown
+            assert answer["guest"] == {
+                "state": guest.row["guest_state"], "verb": verb.value, "failure": None, "first_boot": first_boot, "rescue": None,
+            }  # fmt: skip
             assert answer["waits"]["for"] == "worker"
             begun = await guest.begin()
             assert isinstance(begun, Begun)
@@ -176,7 +177,9 @@ def test_verbs_are_refused_before_active_after_it_past_the_end_and_for_others(da
             assert refused(await early.order(verb), 409, "invalid_state")["state"] == "requested"
             stranger = await order_verb(context, operation(seeded), TENANT, other, guest.id, verb)
             refused(stranger, 404, "not_found")
+        assert refused(await guest.order(Verb.RESCUE), 409, "invalid_state")["state"] == "no_rescue_system"
         await guest.order(Verb.REBOOT)
+        assert refused(await guest.order(Verb.RESCUE), 409, "verb_in_progress")["verb"] == "reboot"
         assert refused(await guest.order(Verb.STOP), 409, "verb_in_progress")["verb"] == "reboot"
         await guest.begin()
         await guest.report(completed(task_of(database_url, guest.id), RUNS))

@@ -22,10 +22,16 @@ from node_agent.deploy_system.work.contract import WorkFailed
 from node_agent.deploy_system.work.deploying import deploy
 from node_agent.deploy_system.work.inspecting import inspect
 from node_agent.deploy_system.work.networking import bring_up
+from node_agent.deploy_system.work.rescuing import rescue
 from node_agent.deploy_system.work.tools import real_host, run_tool
 from node_agent.deploy_system.work.wiping import wipe
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
-from node_agent.wire.deploy_tasks import MetalDeployParameters, MetalInspectParameters, MetalWipeParameters
+from node_agent.wire.deploy_tasks import (
+    MetalDeployParameters,
+    MetalInspectParameters,
+    MetalRescueParameters,
+    MetalWipeParameters,
+)
 
 
 def say(text: str) -> None:
@@ -64,6 +70,8 @@ def perform(server: Server, order: dict[str, Any]) -> dict[str, Any]:
             report = deploy(host, MetalDeployParameters.model_validate(document), say_step, server.open_image)
         elif kind == "wipe":
             report = wipe(host, MetalWipeParameters.model_validate(document), say_step)
+        elif kind == "rescue":
+            report = rescue(host, MetalRescueParameters.model_validate(document), say_step)
         else:
             done = run_tool(order["command"], 60)
             return {"status": done.status, "output": done.output}
@@ -86,13 +94,15 @@ def main() -> int:
     server = Server(medium)
     memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     order = server.call("/hello", {"modules": len(sys.modules), "available": memory["MemAvailable"].strip()})
+    status = 0
     while order is not None:
+        status = 3 if order["kind"] == "rescue" else 0
         try:
             result = perform(server, order)
         except Exception:  # noqa: BLE001 - the test must see it
             result = {"defect": traceback.format_exc()}
         order = server.call("/result", {"result": result})
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ class Lab:
     port: int
     ca_pem: str
 
-    def boot(self, machine: Machine, *orders: dict[str, Any]) -> list[dict[str, Any]]:
-        """Start the deploy system, have it do this, wait until it is off; the results."""
+    def own_medium(self) -> Path:
+        """The medium of one boot, which reaches this test's server."""
         configuration = DeployMedium.model_validate(
             {
                 "node_id": "5be7b27e-0000-4000-8000-000000000001", "deploy_epoch": 1, "ca_pem": self.ca_pem,
@@ -51,8 +51,12 @@ class Lab:
                 "expires_at": "2100-01-01T00:00:00Z", "network": {"mac": MAC, "address": "10.0.2.15/24", "gateway": HOST},
             }
         )  # fmt: skip
+        return own_medium(self.medium, configuration, self.directory / "own.iso")
+
+    def boot(self, machine: Machine, *orders: dict[str, Any]) -> list[dict[str, Any]]:
+        """Start the deploy system, have it do this, wait until it is off; the results."""
         self.orders.give(*orders)
-        machine.boot_until_off(own_medium(self.medium, configuration, self.directory / "own.iso"))
+        machine.boot_until_off(self.own_medium())
         results = self.orders.results
         assert len(results) == len(orders), machine.console[-3000:]
         for result in results:

@@ -64,9 +64,9 @@ CHECKS = {
     ),
     "guest_state_is_known": Check(
         "allocations", ({"guest_state": "down"}, {"guest_state": ""}),
-        ({"guest_state": "running"}, {"guest_state": "stopped"}, {"guest_state": "unknown"}),
+        ({"guest_state": "running"}, {"guest_state": "stopped"}, {"guest_state": "unknown"}, {"guest_state": "rescue"}),
     ),
-    "guest_verb_is_known": one_of("allocations", "guest_verb", "reboot", "stop", "start", "rebuild"),
+    "guest_verb_is_known": one_of("allocations", "guest_verb", "reboot", "stop", "start", "rebuild", "rescue"),
     "health_is_known": Check(
         "allocations", ({**_DEGRADED, "health": "ill"},), (_DEGRADED, _LOST)
     ),

@@ -33,6 +33,7 @@ from tests.support.bmc.transport import StubTransport
 SITE, NODE = uuid.UUID(int=1), uuid.UUID(int=2)
 TOKEN = "deploy1." + "t" * 43
 START, END = TaskType.METAL_START_DEPLOY_SYSTEM, TaskType.METAL_END_DEPLOY_SYSTEM
+EJECT = TaskType.METAL_EJECT_MEDIUM
 
 
 async def nothing() -> None:

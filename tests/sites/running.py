@@ -107,9 +107,9 @@ class Run:
         return str(self.row(_STARTED, self.node, medium.deploy_epoch)[0])
 
     async def report(
-        self, serial: str, failure: dict[str, str] | None = None, result: dict[str, Any] = INSPECTED
+        self, serial: str, failure: dict[str, str] | None = None, result: dict[str, Any] = INSPECTED, power: str = "Off"
     ) -> None:
-        """The deploy system performs its signed task, and powers the machine off."""
+        """The deploy system performs its signed task, and powers the machine off, or leaves it `power`."""
         epoch = (await self.shown())["deploy_epoch"]
         await advance_deploy_task(self.stage.worker, self.node)
         task, fence = self.row(
@@ -121,7 +121,7 @@ class Run:
         report = DeployResultReport.model_validate(body)
         answer = await accept_deploy_result(self.stage.context, self.node, epoch, serial, task, report)
         assert answer.applied
-        self.machine.service.machine.power = "Off"
+        self.machine.service.machine.power = power
         await advance_deploy_task(self.stage.worker, self.node)
 
     async def sign(self) -> None:

@@ -23,7 +23,7 @@ from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from node_agent.wire.sites import BmcTaskReport
 from tests.media.media_files import AT, common_medium
-from tests.sites.boots import END, NODE, SITE, START, TOKEN, Agent, Rack
+from tests.sites.boots import EJECT, END, NODE, SITE, START, TOKEN, Agent, Rack
 from tests.sites.rotations import Killed
 from tests.support.bmc.faults import Fault
 from tests.support.bmc.machine import Options
@@ -42,6 +42,14 @@ def started(rack: Rack, agent: Agent) -> None:
 def ended(rack: Rack, *agents: Agent) -> None:
     """The machine is off, has no medium, boots from no CD, and no agent serves its medium."""
     assert (rack.machine.power, rack.machine.image) == ("Off", None)
+    assert rack.machine.override["enabled"] == "Disabled" or rack.machine.override["target"] == "Hdd"
+    for agent in agents:
+        assert not agent.media._publications._published
+
+
+def ejected(rack: Rack, *agents: Agent) -> None:
+    """The machine runs on without a medium, boots from no CD, and no agent serves its medium."""
+    assert (rack.machine.power, rack.machine.image) == ("On", None)
     assert rack.machine.override["enabled"] == "Disabled" or rack.machine.override["target"] == "Hdd"
     for agent in agents:
         assert not agent.media._publications._published
@@ -75,13 +83,15 @@ def test_a_deploy_system_is_started_from_its_own_medium_and_ended(tmp_path: Path
 
 async def begun(rack: Rack, kind: TaskType) -> None:
     """What comes before the task: nothing, or a start by the first agent."""
-    if kind is END:
+    if kind in (EJECT, END):
         await rack.perform(rack.first, rack.order(rack.first, START))
 
 
 def require(rack: Rack, kind: TaskType) -> None:
     if kind is START:
         started(rack, rack.second if rack.second.media._paths else rack.first)
+    elif kind is EJECT:
+        ejected(rack, rack.second)
     else:
         ended(rack, rack.second)
     assert rack.machine.effects.count("On") == 1
@@ -135,8 +145,8 @@ async def stopped_at(rack: Rack, kind: TaskType, number: int) -> bool:
     "options", [pytest.param({}, id="once"), pytest.param({"keeps_override": True}, id="kept", marks=pytest.mark.full)]
 )
 @pytest.mark.parametrize("play", [killed_at, stopped_at])
-@pytest.mark.parametrize("kind", [START, END])
-def test_start_and_end_are_finished_whatever_step_an_agent_ends_at(
+@pytest.mark.parametrize("kind", [START, EJECT, END])
+def test_start_eject_and_end_are_finished_whatever_step_an_agent_ends_at(
     tmp_path: Path, kind: TaskType, play: Callable[[Rack, TaskType, int], Coroutine[None, None, bool]],
     options: dict[str, Any],
 ) -> None:  # fmt: skip
@@ -146,7 +156,31 @@ def test_start_and_end_are_finished_whatever_step_an_agent_ends_at(
             number += 1
         return number - 1
 
-    assert asyncio.run(scene()) >= 12
+    assert asyncio.run(scene()) >= (8 if kind is EJECT else 12)
+
+
+@pytest.mark.parametrize(
+    ("line", "fault", "found"),
+    [
+        ("EjectMedia", Fault.LIE, ("failed", "bmc_without_effect")),
+        ("EjectMedia", Fault.NO_ANSWER, ("unknown", "bmc_outcome_unknown")),
+        ("PATCH", Fault.LIE, ("failed", "bmc_without_effect")),
+    ],
+)
+def test_a_medium_that_a_bmc_does_not_eject_is_named_and_is_served_no_more(
+    tmp_path: Path, line: str, fault: Fault, found: tuple[str, str | None]
+) -> None:
+    async def scene() -> None:
+        rack = Rack(tmp_path, Options(keeps_override=True))
+        agent = rack.first
+        await rack.perform(agent, rack.order(agent, START))
+        rack.service.script.add(line, fault)
+        assert outcome(await rack.perform(agent, rack.order(agent, EJECT))) == found
+        assert not agent.media._publications._published
+        assert outcome(await rack.perform(agent, rack.order(agent, EJECT))) == ("completed", None)
+        ejected(rack, agent)
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from tests.support.waiting import wait_for
 
 POWER = tuple(point for point in CrashPoint if point.startswith("power."))
 BOOTS = tuple(point for point in CrashPoint if point.startswith(("start.", "end.")))
-ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS))
+EJECT = tuple(point for point in CrashPoint if point.startswith("eject."))
+ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT))
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 
@@ -74,6 +75,36 @@ def test_a_standby_switches_a_machine_off_and_on_that_a_killed_agent_began_to(
         wait_for(lambda: stage.bmc(machine.node_id)["task"]["outcome"] is not None, "the task ends", 120)
         task, wanted = stage.bmc(machine.node_id)["task"], "Off" if verb == "off" else "On"
         assert (task["outcome"], task["power_state"], machine.service.machine.power) == ("completed", wanted, wanted)
+
+
+# In `make test` test_boots.py ends an agent before each request of it.
+@pytest.mark.full
+@pytest.mark.parametrize("point", EJECT)
+def test_a_standby_ejects_the_medium_of_a_running_machine_that_a_killed_agent_began_to(
+    stage: Stage, site: Site, point: CrashPoint
+) -> None:
+    first = site.agent("first", crash_at=f"{point}:1")
+    site.wait_for_holder("first")
+    site.agent("second")
+    with stage.machine() as machine:
+        found = machine.service.machine
+        found.power, found.image, found.override = (
+            "On",
+            "http://192.0.2.1/deploy.iso",
+            {"enabled": "Once", "target": "Cd"},
+        )
+        site.put_bmc(machine)
+        stage.fleet.connection.execute(
+            "insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until)"
+            " select node_id, site_id, 'eject', 'test', 'lease', clock_timestamp(), clock_timestamp() + interval '10 min'"
+            " from node_bmcs where node_id = %s",
+            (machine.node_id,),
+        )
+        wait_for(first.died, "the first agent kills itself", 90)
+        wait_for(lambda: stage.bmc(machine.node_id)["task"]["outcome"] is not None, "the task ends", 120)
+        assert stage.bmc(machine.node_id)["task"]["outcome"] == "completed"
+        assert (found.power, found.image or "", found.effects.count("On")) == ("On", "", 0)
+        assert found.override["enabled"] == "Disabled" or found.override["target"] != "Cd"
 
 
 @pytest.mark.full

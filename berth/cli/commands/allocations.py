@@ -18,7 +18,7 @@ from berth.cli.times import moment
 
 if TYPE_CHECKING:
     from berth.client import Allocation, Client, TimelineEntry
-    from berth.client.models import AllocationHealth, Guest
+    from berth.client.models import AllocationHealth, Connection, Guest
 
 app = typer.Typer(no_args_is_help=True, help="Allocations: the GPUs or nodes that a tenant uses.")
 
@@ -26,8 +26,13 @@ AllocationId = Annotated[UUID, typer.Argument(help="the allocation's id")]
 TimeoutOption = Annotated[float, typer.Option("--timeout", min=0, help="seconds to wait")]
 
 
+def _server(allocation: Allocation) -> Connection | None:
+    """Where the tenant logs in: to the rescue system if the machine runs it."""
+    return (allocation.guest and allocation.guest.rescue) or allocation.connection
+
+
 def _log_in(allocation: Allocation) -> str | None:
-    where = allocation.connection
+    where = _server(allocation)
     if where is None or allocation.status != "active":
         return None
     return f"{where.user}@{where.host} port {where.port}"
@@ -57,7 +62,7 @@ ROWS: list[Column] = [
     ("gpus", lambda a: f"{a.gpus} x {a.gpu_model}"), ("region", lambda a: a.region), ("image", lambda a: a.image),
     ("name", lambda a: a.name), ("labels", lambda a: a.labels or None), ("ssh keys", lambda a: a.ssh_key_ids or None),
     ("node", lambda a: f"{a.node}, slots {', '.join(map(str, a.slots))}" if a.node else None),
-    ("log in", _log_in),
+    ("log in", _log_in), ("rescue host key", lambda a: a.guest and a.guest.rescue and a.guest.rescue.host_key),
     ("address", lambda a: f"{a.network.address} in {a.network.subnet}" if a.network else None),
     ("guest", lambda a: _guest(a.guest) if a.guest else None),
     ("first boot", lambda a: stated(f.status, f.since, f.detail) if a.guest and (f := a.guest.first_boot) else None),
@@ -252,77 +257,6 @@ def update(
         show_one(session, changed, ROWS)
 
 
-def _change_guest(
-    session: Session,
-    allocation_id: UUID,
-    verb: Literal["reboot", "stop", "start", "rebuild"],
-    wait: bool,
-    timeout: float,
-    tenant: str | None,
-) -> None:
-    with session.client() as client:
-        owner = session.tenant_id(client, tenant)
-        verbs = {
-            "reboot": client.reboot_allocation, "stop": client.stop_allocation, "start": client.start_allocation,
-            "rebuild": client.rebuild_allocation,
-        }  # fmt: skip
-        changed: Allocation = verbs[verb](allocation_id, tenant_id=owner)
-        if wait:
-            changed = wait_with_progress(session, client, allocation_id, {"active"}, timeout, owner)
-        show_one(session, changed, ROWS)
-        if changed.guest is not None and changed.guest.failure is not None:
-            failure = changed.guest.failure
-            raise Refused(f"{verb} failed: {failure.code}: {failure.detail}; {failure.next_step}", code=failure.code)
-
-
-VerbWait = Annotated[bool, typer.Option("--wait", help="wait until the verb has ended")]
-
-
-@command(app, "reboot")
-def reboot(
-    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
-    tenant: TenantOption = None,
-) -> None:  # fmt: skip
-    """Stop and start the guest of an active allocation; its disk stays."""
-    _change_guest(session, allocation_id, "reboot", wait, timeout, tenant)
-
-
-@command(app, "stop")
-def stop(
-    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
-    tenant: TenantOption = None,
-) -> None:  # fmt: skip
-    """Stop the guest of an active allocation. It keeps its GPUs, so metering goes on; release it to end that."""
-    _change_guest(session, allocation_id, "stop", wait, timeout, tenant)
-
-
-@command(app, "start")
-def start(
-    session: Session, allocation_id: AllocationId, wait: VerbWait = False, timeout: TimeoutOption = 300.0,
-    tenant: TenantOption = None,
-) -> None:  # fmt: skip
-    """Start the stopped guest of an active allocation, with its disk and host key."""
-    _change_guest(session, allocation_id, "start", wait, timeout, tenant)
-
-
-@command(app, "rebuild")
-def rebuild(
-    session: Session, allocation_id: AllocationId,
-    discard_disk: Annotated[
-        bool, typer.Option("--discard-disk", help="state that everything on the guest's disk may be lost")
-    ] = False,
-    wait: VerbWait = False, timeout: TimeoutOption = 300.0, tenant: TenantOption = None,
-) -> None:  # fmt: skip
-    """Make the guest of an active allocation anew on the same GPUs; everything on its disk is lost."""
-    if not discard_disk:
-        raise Refused(
-            "add --discard-disk: a rebuild loses everything on the guest's disk; copy what you need first",
-            code="usage",
-            exit_code=USAGE,
-        )
-    _change_guest(session, allocation_id, "rebuild", wait, timeout, tenant)
-
-
 @command(app, "release")
 def release(
     session: Session,
@@ -356,11 +290,12 @@ def ssh(
     """Log in to an active allocation; its host key is checked. The exit code is the remote command's."""
     with session.client() as client:
         allocation = client.get_allocation(allocation_id, tenant_id=session.tenant_id(client, tenant))
-    if allocation.connection is None or allocation.status != "active":
+    server = _server(allocation)
+    if server is None or allocation.status != "active":
         coming = allocation.status in ("requested", "provisioning")
         advice = f"; `berth alloc wait {allocation_id}`" if coming else ""
         raise Refused(f"{allocation_id} is {allocation.status}, so login is not possible{advice}", code="invalid_state")
-    raise typer.Exit(ssh_login.log_in(allocation.connection, identity, remote or []))
+    raise typer.Exit(ssh_login.log_in(server, identity, remote or []))
 
 
 def force_release(

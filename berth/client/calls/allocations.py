@@ -178,6 +178,18 @@ def rebuild_allocation(
     )
 
 
+def rescue_allocation(
+    allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
+) -> Call[Allocation]:
+    """Ask for the rescue system on a bare-metal machine; its disks are not opened. `start` and `reboot` leave it.
+
+    The end of the verb is in `guest`, with the SSH endpoint and its host key in `guest.rescue`.
+
+    Raises `InvalidState` if the allocation is not active or has no rescue system, `VerbInProgress` during another verb.
+    """
+    return _verb("rescue", allocation_id, tenant_id, idempotency_key)
+
+
 def release_allocation(
     allocation_id: UUID, *, tenant_id: UUID | None = None, idempotency_key: str | None = None
 ) -> Call[Allocation]:

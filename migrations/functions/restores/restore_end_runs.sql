@@ -13,15 +13,15 @@ begin
     where ended_at is null;
     update deploy_systems set ended_at = clock_timestamp(), ended_by = 'revoked' where ended_at is null;
     update node_tasks set state = 'superseded', finished_at = clock_timestamp(),
-        envelope = case when type = 'metal.deploy' then '{}' else envelope end
+        envelope = case when type in ('metal.deploy', 'metal.rescue') then '{}' else envelope end
     where deploy_epoch > 0 and state in ('queued', 'dispatched');
     update deploy_tasks set outcome = 'not_run', failure = why, ended_at = clock_timestamp(), waits_for = null, waits_since = null,
-        waits_until = null, parameters = parameters - 'config_drive'
+        waits_until = null, parameters = parameters - 'config_drive' - 'ssh_public_keys'
     where ended_at is null;
     with ended_ as (
         update deploy_runs set outcome = 'failed', failure = why || coalesce('; of allocation ' || allocation_id, ''),
             ended_at = clock_timestamp(), waits_for = null, waits_since = null, waits_until = null,
-            parameters = parameters - 'config_drive', task_id = null, allocation_id = null, claim_id = null
+            parameters = parameters - 'config_drive' - 'ssh_public_keys', task_id = null, allocation_id = null, claim_id = null
         where ended_at is null returning *
     ), sent as (
         insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)

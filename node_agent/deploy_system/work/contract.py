@@ -5,6 +5,7 @@ The loop calls `networking.bring_up(host, network)` before its first request, th
     inspecting.inspect(host, parameters, progress) -> MetalInspectReport
     deploying.deploy(host, parameters, progress, open_image) -> MetalDeployReport
     wiping.wipe(host, parameters, progress) -> MetalWipeReport
+    rescuing.rescue(host, parameters, progress) -> MetalRescueReport
 
 with the types of `node_agent.wire.deploy_tasks`, and `real_host()` of `tools.py` as the host. They raise WorkFailed, or
 Interrupted after `host.stopped.set()`; share nothing; keep nothing between boots; and run again from their start after an

@@ -37,6 +37,7 @@ STEPS: Final = {
     "overwrite": StepBounds(600, 60),
     "uefi_variables": StepBounds(120),
     "clear_tpm": StepBounds(120),
+    "rescue": StepBounds(60),
 }
 """A slow hard disk writes 1 GiB in 10 s; 60 s leave room for one that is failing, and an end for one that has failed."""
 
@@ -54,6 +55,7 @@ _NEXT: Final = {
     DeployFailureCode.WIPE_NOT_PROVEN: "keep the machine in quarantine and replace the disk",
     DeployFailureCode.UEFI_VARIABLES_REMAIN: "reset the firmware's variables through the BMC",
     DeployFailureCode.TPM_NOT_CLEARED: "clear the TPM in the firmware's setup",
+    DeployFailureCode.RESCUE_UNAVAILABLE: "build a medium of this version",
     DeployFailureCode.DISK_ERROR: "read the disk's own error log and replace the disk",
 }
 

@@ -32,6 +32,7 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.networks.store.leases import find_network
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.problems import InvalidState
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.site_tasks import is_deployed_by_site, verb_seconds_max
 from orchestrator.tasks.store.tasks import (
@@ -51,9 +52,10 @@ async def order_verb(
 ) -> Answer:
     """Return 202 with the allocation; its guest is about to change.
 
-    The same verb in progress, `stop` of a stopped guest and `start` of a running healthy guest change nothing. Refusals,
-    stored with the key: `NotFound` for an unknown allocation or another tenant's (`tenant_id` None means any tenant), `Archived`,
-    `InvalidState` for one that is not active or past its end, `VerbInProgress` during another verb.
+    The same verb in progress, `stop` of a stopped guest, `start` of a running healthy guest and `rescue` of a machine that runs
+    its rescue system change nothing. Refusals, stored with the key: `NotFound` for an unknown allocation or another tenant's
+    (`tenant_id` None means any tenant), `Archived`, `InvalidState` for one that is not active or past its end, or a `rescue` of
+    one that no site has deployed, `VerbInProgress` during another verb.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -61,6 +63,11 @@ async def order_verb(
         if subject is None:
             raise await missing_allocation(tx, allocation_id, tenant_id)
         ordered = is_ordered(subject, verb)
+        if ordered and verb is Verb.RESCUE and not await _is_by_site(tx, subject):
+            raise InvalidState(
+                "only a bare-metal machine that its site deployed through a BMC has a rescue system; rebuild or release it",
+                state="no_rescue_system",
+            )
         if ordered:
             await _order(context, tx, operation, actor, subject, verb)
         row = await read_allocation(tx, allocation_id, None)
@@ -68,6 +75,10 @@ async def order_verb(
         return Done(ACCEPTED, allocation_body(row), allocation_id, "ok" if ordered else "noop")
 
     return await run_once(context, operation, effect, tenant_id)
+
+
+async def _is_by_site(tx: Transaction, subject: Subject) -> bool:
+    return subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id)
 
 
 async def _order(
@@ -103,7 +114,7 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
     if task is not None and task.fence == subject.fence:
         return Begun(task.id, subject.seconds_until(task.expires_at) if task.live else 0.0, repeated=True)
     assert context.signer is not None, "only processes with a signing key begin tasks"
-    by_site = subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id)
+    by_site = await _is_by_site(tx, subject)
     instructions = await read_instructions(tx, subject.id)
     instructions = instructions.for_site() if by_site else instructions
     verb = Verb(subject.guest_verb)
@@ -162,7 +173,7 @@ async def _finish(tx: Transaction, allocation_id: UUID) -> Outcome:
         await mark_task_expired(tx, task.id)
     if task.state is TaskState.COMPLETED:
         assert task.result is not None, "a completed task has a result"
-        await _end(tx, subject, task.notify, verb, Ended(VERB_RESULTS[verb], connection=task.result["connection"]))
+        await _end(tx, subject, task.notify, verb, _done(verb, task.result))
         return Concluded(subject.state)
     code, detail = task.failure_code, task.failure_detail
     if code is None:
@@ -170,6 +181,10 @@ async def _finish(tx: Transaction, allocation_id: UUID) -> Outcome:
     before = subject.guest_state or GuestState.RUNNING
     await _end(tx, subject, task.notify, verb, Ended(state_after_failure(before, code), code, detail))
     return Concluded(subject.state, code=code)
+
+
+def _done(verb: Verb, result: dict[str, Any]) -> Ended:
+    return Ended(VERB_RESULTS[verb], connection=result["connection"], rescue=result.get("rescue"))
 
 
 async def _end(tx: Transaction, subject: Subject, notify: str | None, verb: Verb, ended: Ended) -> None:

@@ -110,6 +110,7 @@ moved as (
         release_attempts = case when :to_state = 'releasing' then 0 else a.release_attempts end,
         guest_state = case when :to_state = 'active' then 'running' end,
         guest_verb = null,
+        rescue = null,
         guest_failure_code = null,
         guest_failure_detail = null,
         health = null,

@@ -10,7 +10,7 @@ from sqlalchemy import Row, bindparam, case, func, literal_column, select, text,
 from node_agent.wire.first_boot import FirstBootStatus
 from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.health import Health
-from orchestrator.allocations.states import AllocationState
+from orchestrator.allocations.states import AllocationState, GuestState
 from orchestrator.allocations.tables import allocations
 from orchestrator.database.transactions import Reading
 from orchestrator.nodes.tables import nodes
@@ -30,7 +30,7 @@ _OWN_COLUMNS = (
     "id", "tenant_id", "state", "row_version", "sku", "shape", "gpu_model", "gpus", "region", "image", "name", "labels",
     "correlation_id", "reservation_id", "ends_at", "restart_policy", "requested_at", "active_at", "releasing_at", "released_at",
     "release_failed_at", "failed_at", "failure_code", "failure_detail", "connection", "release_result", "guest_state",
-    "guest_verb", "guest_failure_code", "guest_failure_detail", "health", "health_cause", "health_since",
+    "guest_verb", "rescue", "guest_failure_code", "guest_failure_detail", "health", "health_cause", "health_since",
     "proof_of_life_at", "health_until", "first_boot", "first_boot_detail", "first_boot_since",
 )  # fmt: skip
 _SLOTS = """
@@ -154,6 +154,7 @@ def _guest(row: Row[Any]) -> dict[str, Any] | None:
     }
     return {
         "state": row.guest_state or "running", "verb": row.guest_verb, "failure": failure, "first_boot": first_boot,
+        "rescue": row.rescue if row.guest_state == GuestState.RESCUE else None,
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ _END = """
 update allocations set
     row_version = row_version + 1, guest_verb = null, guest_state = :guest_state, guest_failure_code = :code,
     guest_failure_detail = :detail, connection = coalesce(cast(:connection as jsonb), connection),
+    rescue = case when :guest_state = 'rescue' then coalesce(cast(:rescue as jsonb), rescue) end,
     waits_for = :waits_for, waits_since = :clock, waits_until = null,
     -- A rebuilt guest has another disk, which boots for the first time; after a failure it may have one too.
     first_boot = case when :may_have_new_disk then null else first_boot end,
@@ -44,12 +45,16 @@ async def order_verb(tx: Transaction, subject: Subject, verb: Verb, wait_seconds
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a verb: the guest's state, a failure's code and detail, and the connection if it changed."""
+    """The end of a verb: the guest's state, a failure's code and detail, and the connection if it changed.
+
+    `rescue`: how the tenant logs in to the rescue system that has started.
+    """
 
     guest_state: GuestState
     code: str | None = None
     detail: str | None = None
     connection: dict[str, Any] | None = None
+    rescue: dict[str, Any] | None = None
 
 
 async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
@@ -61,6 +66,7 @@ async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:
         "code": ended.code,
         "detail": ended.detail,
         "connection": None if ended.connection is None else json.dumps(ended.connection),
+        "rescue": None if ended.rescue is None else json.dumps(ended.rescue),
         "waits_for": Wait.TENANT.value,
         "clock": subject.clock,
         "may_have_new_disk": subject.guest_verb == Verb.REBUILD and ended.code not in CHANGES_NOTHING,

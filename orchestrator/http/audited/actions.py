@@ -23,6 +23,7 @@ ACTIONS: Final = {
     "POST /api/v1/allocations/{allocation_id}/stop": "allocation.stop",
     "POST /api/v1/allocations/{allocation_id}/start": "allocation.start",
     "POST /api/v1/allocations/{allocation_id}/rebuild": "allocation.rebuild",
+    "POST /api/v1/allocations/{allocation_id}/rescue": "allocation.rescue",
     "POST /api/v1/allocations/{allocation_id}/report-fault": "allocation.report_fault",
     "PATCH /api/v1/allocations/{allocation_id}": "allocation.update",
     "POST /api/v1/reservations": "reservation.hold",

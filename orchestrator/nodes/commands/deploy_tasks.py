@@ -16,6 +16,7 @@ from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,
     MetalDeployReport,
     MetalInspectReport,
+    MetalRescueReport,
     MetalWipeParameters,
     MetalWipeReport,
 )
@@ -36,10 +37,12 @@ from orchestrator.problems import Invalid, NotFound, TooLarge
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from orchestrator.tasks.store.dispatch import Dispatched
 
-REPORTS: Final[dict[TaskType, type[MetalInspectReport | MetalDeployReport | MetalWipeReport]]] = {
+Report = MetalInspectReport | MetalDeployReport | MetalWipeReport | MetalRescueReport
+REPORTS: Final[dict[TaskType, type[Report]]] = {
     TaskType.METAL_INSPECT: MetalInspectReport,
     TaskType.METAL_DEPLOY: MetalDeployReport,
     TaskType.METAL_WIPE: MetalWipeReport,
+    TaskType.METAL_RESCUE: MetalRescueReport,
 }
 
 
@@ -100,9 +103,7 @@ def _counted(task: SignedTask, report: DeployResultReport) -> DeployResultReport
     return DeployResultReport(fence=report.fence, outcome="failed", failure=failure, evidence=report.result)
 
 
-def _objection(
-    parameters: Mapping[str, Any], found: MetalInspectReport | MetalDeployReport | MetalWipeReport
-) -> str | None:
+def _objection(parameters: Mapping[str, Any], found: Report) -> str | None:
     """Why the report does not show that what was ordered is done."""
     if isinstance(found, MetalWipeReport):
         ordered = MetalWipeParameters.model_validate(parameters)

@@ -1,8 +1,10 @@
-"""What a deployment writes on an inspected machine: image, root disk, and the config drive of the tenant. Pure."""
+"""What a deployment writes on an inspected machine: image, root disk, and the config drive of the tenant; and the keys of a
+rescue system. Pure."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,10 +18,11 @@ from node_agent.wire.deploy_tasks import (
     DiskIdentity,
     MetalDeployParameters,
     MetalInspectReport,
+    MetalRescueParameters,
 )
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import ImageFormat
-from orchestrator.nodes.deploy_systems.run_rules import RunKind, deploy_seconds
+from orchestrator.nodes.deploy_systems.run_rules import RUN_SECONDS_MAX, RunKind, deploy_seconds
 from orchestrator.nodes.deploy_systems.run_store import RunWork
 
 SPARE_BYTES: Final = 16 * 2**20
@@ -75,6 +78,26 @@ def deploy_of(
             " have the user data fetch the rest",
         )
     return RunWork(RunKind.DEPLOY, content, deploy_seconds(image.disk_bytes_min))
+
+
+def rescue_of(ssh_public_keys: Sequence[str]) -> RunWork:
+    """The work of a run that rescues a machine for a tenant with these keys. Raises `NotDeployable`."""
+    if not ssh_public_keys:
+        raise NotDeployable(
+            "task_refused",
+            "no_keys: none of the keys that the allocation was created with is a key of the tenant any more",
+        )
+    try:
+        parameters = MetalRescueParameters(deploy_epoch=_ANY_EPOCH, ssh_public_keys=list(ssh_public_keys))
+    except ValidationError as error:
+        raise NotDeployable("task_refused", f"the rescue cannot be described: {first_error(error)[:300]}") from error
+    content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
+    size = size_of(content) + _LATER_BYTES
+    if size > PARAMETERS_BYTES_MAX:
+        raise NotDeployable(
+            "task_refused", f"login_too_large: the keys make a task of {size} bytes, at most {PARAMETERS_BYTES_MAX}"
+        )
+    return RunWork(RunKind.RESCUE, content, RUN_SECONDS_MAX)
 
 
 def size_of(parameters: dict[str, Any]) -> int:

@@ -15,6 +15,7 @@ class DeployReason(StrEnum):
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
     REVOKED = "revoked"
+    HANDED_OVER = "handed_over"
     OTHER_EPOCH = "other_epoch"
     OTHER_MACHINE = "other_machine"
     NODE_IN_USE = "node_in_use"
@@ -27,6 +28,7 @@ DETAILS = {
     DeployReason.EXPIRED: "the token is over; permit the deploy system again and boot the new medium",
     DeployReason.SUPERSEDED: "a newer permission of this node has ended this one; boot the medium of the newest one",
     DeployReason.REVOKED: "an operator has ended this permission; power the machine off",
+    DeployReason.HANDED_OVER: "the machine was handed over to its tenant; the medium boots nothing any more",
     DeployReason.OTHER_EPOCH: "the token is of another deploy epoch than the request names",
     DeployReason.OTHER_MACHINE: "the token is for a machine with another SMBIOS UUID or MAC",
     DeployReason.NODE_IN_USE: "the machine is in use by another claim; nothing is done on it before that has ended",

@@ -18,7 +18,8 @@ HISTORY_MAX = 20
 """Permissions that are kept of each node."""
 WITHOUT_CLAIM = frozenset({NodeState.REGISTERED, NodeState.CORDONED, NodeState.DRAINING})
 """States in which no scheduler places anything on the node."""
-WRITING = frozenset({TaskType.METAL_DEPLOY, TaskType.METAL_WIPE})
+WRITING = frozenset({TaskType.METAL_DEPLOY, TaskType.METAL_WIPE, TaskType.METAL_RESCUE})
+"""What writes to disks, or lets a tenant write to them."""
 
 
 class PermissionState(StrEnum):
@@ -37,6 +38,8 @@ class PermissionState(StrEnum):
     """The token or the certificate is over."""
     SUPERSEDED = "superseded"
     REVOKED = "revoked"
+    HANDED_OVER = "handed_over"
+    """The machine runs the rescue system of its tenant."""
 
 
 @dataclass(frozen=True, slots=True)

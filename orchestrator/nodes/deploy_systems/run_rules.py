@@ -1,7 +1,9 @@
 """The steps of a run: switch off, start a deploy system, have it do its task, end it. Pure.
 
 After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
-A run that switches a rented machine for its tenant has no deploy system: it commands the power alone.
+A run that switches a rented machine for its tenant has no deploy system: it commands the power alone. A rescue takes the medium
+from the running deploy system, hands it over to the tenant, and completes once its SSH server has proven its host key: the next
+run of the machine ends it.
 A run that has permitted a deploy system always goes through the step `end`, whatever went wrong: it switches the machine off
 and takes the medium away. After a proven wipe for a release the password of the BMC is rotated.
 """
@@ -16,7 +18,7 @@ from typing import Final
 HISTORY_MAX: Final = 20
 """Runs that are kept of each node."""
 RUN_SECONDS_MAX: Final = 1_800
-"""Life of the token, how long a hello is waited for, and how long an inspection may take."""
+"""Life of the token, how long a hello is waited for, and how long an inspection or the preparation of a rescue may take."""
 WIPE_SECONDS_MAX: Final = 604_800
 """Of any number of disks, and of any size."""
 SITE_STEP_SECONDS_MAX: Final = 2_400.0
@@ -34,6 +36,7 @@ class RunKind(StrEnum):
     STOP = "stop"
     START = "start"
     REBOOT = "reboot"
+    RESCUE = "rescue"
 
 
 SWITCHING: Final = frozenset({RunKind.STOP, RunKind.START, RunKind.REBOOT})
@@ -87,14 +90,17 @@ class RunStep(StrEnum):
     POWER_OFF = "power_off"
     START = "start"
     WORK = "work"
+    EJECT = "eject"
     END = "end"
     POWER_ON = "power_on"
     REACH = "reach"
     ROTATE = "rotate"
 
 
-def first_step(kind: RunKind) -> RunStep:
-    """The step at which a run begins."""
+def first_step(kind: RunKind, leaves_rescue: bool = False) -> RunStep:
+    """The step at which a run begins. `leaves_rescue`: a rescue system may run on the machine, which a switch ends first."""
+    if leaves_rescue and kind in SWITCHING:
+        return RunStep.END
     return RunStep.POWER_ON if kind is RunKind.START else RunStep.POWER_OFF
 
 
@@ -143,10 +149,12 @@ class Move(StrEnum):
     REFUSE = "refused"
     START = "started"
     WORK = "working"
+    EJECT = "ejecting"
     END = "ending"
     END_AGAIN = "ending_again"
     POWER_ON = "powering_on"
     REACH = "reaching"
+    """Of a rescue, the deploy system is handed over to the tenant first."""
     ROTATE = "rotating"
     ROTATE_AGAIN = "rotating_again"
     CLOSE = "closed"
@@ -212,7 +220,8 @@ def next_move(run: Standing) -> Next | None:
     if run.is_stopped:
         return _undone(run, None)
     if run.step is RunStep.WORK:
-        return Next(Move.END, part.failure)
+        is_rescue = run.kind is RunKind.RESCUE and part.failure is None
+        return Next(Move.EJECT if is_rescue else Move.END, part.failure)
     if part.failure is None or (part.is_unknown and run.step in _PROVEN_LATER and run.kind not in SWITCHING):
         return Next(_following(run))
     return _undone(run, part.failure)
@@ -225,6 +234,7 @@ _PROVEN_LATER: Final = frozenset({RunStep.START, RunStep.POWER_ON})
 _FOLLOWING: Final = {
     RunStep.POWER_OFF: Move.START,
     RunStep.START: Move.WORK,
+    RunStep.EJECT: Move.REACH,
     RunStep.POWER_ON: Move.REACH,
     RunStep.REACH: Move.CLOSE,
 }
@@ -256,7 +266,7 @@ def _after_end(run: Standing) -> Next | None:
 
 
 def _after_good_end(run: Standing) -> Move:
-    if run.kind is RunKind.DEPLOY:
+    if run.kind in (RunKind.DEPLOY, RunKind.START, RunKind.REBOOT):
         return Move.POWER_ON
     return Move.ROTATE if run.rotates else Move.CLOSE
 

@@ -71,21 +71,26 @@ from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _INSERT = """
 insert into deploy_runs (node_id, site_id, kind, step, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
-                         allocation_id, claim_id, waits_for, waits_since, waits_until)
+                         allocation_id, claim_id, waits_for, waits_since, waits_until, attempts)
 select :node_id, :site_id, :kind, :step, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
-       :task_id, :allocation_id, :claim_id, 'site_agent', c.now, c.now + make_interval(secs => :seconds_max)
+       :task_id, :allocation_id, :claim_id, 'site_agent', c.now, c.now + make_interval(secs => :seconds_max),
+       case when :step = 'end' then 1 else 0 end
 from (select clock_timestamp() as now) c
 """
 # A tenant switches its machine as often as it likes: these runs do not push out the ones with reports.
 _FORGET = """
 delete from deploy_runs where node_id = :node_id and ended_at is not null and id in (
-    select id from deploy_runs where node_id = :node_id and (kind in ('stop', 'start', 'reboot')) = :switches
+    select id from deploy_runs where node_id = :node_id and (kind in ('stop', 'start', 'reboot', 'rescue')) = :switches
     order by id desc offset :history_max)
   and id is distinct from (
     select id from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1)
 """
 _COMPLETED_MEDIUM = """
 select medium from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1
+"""
+_LEAVES_RESCUE = """
+select exists (select from deploy_runs r where r.node_id = :node_id and r.kind = 'rescue' and r.deploy_epoch is not null
+               and not exists (select from deploy_runs l where l.node_id = r.node_id and l.id > r.id and l.outcome = 'completed'))
 """
 _STEP = """
 update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
@@ -101,7 +106,8 @@ where id = :id and stop_requested_at is null
 """
 _END = """
 update deploy_runs set ended_at = clock_timestamp(), outcome = :outcome, failure = left(:failure, 500), waits_for = null,
-    waits_since = null, waits_until = null, parameters = parameters - 'config_drive', findings = cast(:findings as jsonb)
+    waits_since = null, waits_until = null, parameters = parameters - 'config_drive' - 'ssh_public_keys',
+    findings = cast(:findings as jsonb)
 where id = :id
 """
 _STANDING = """
@@ -152,6 +158,11 @@ def _run(row: Any) -> DeployRun:
     )  # fmt: skip
 
 
+async def leaves_rescue(reading: Reading, node_id: UUID) -> bool:
+    """Whether a rescue system may run on the machine: one was permitted, and no run has completed since."""
+    return bool((await reading.execute(_LEAVES_RESCUE, {"node_id": node_id})).scalar_one())
+
+
 async def is_open(reading: Reading, node_id: UUID) -> bool:
     """Whether a run of the node is open."""
     return bool((await reading.execute(_IS_OPEN, {"node_id": node_id})).scalar_one())
@@ -177,11 +188,15 @@ async def read_open(tx: Transaction, node_id: UUID) -> DeployRun | None:
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """What the deploy system of a run does: parameters of its task without the deploy epoch, and how long it may take."""
+    """What the deploy system of a run does: parameters of its task without the deploy epoch, and how long it may take.
+
+    `leaves_rescue`: a rescue system may run on the machine.
+    """
 
     kind: RunKind
     parameters: Mapping[str, Any]
     seconds_max: int
+    leaves_rescue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +214,18 @@ async def insert_run(
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step; `owner` None: an operator's.
 
-    Of the ended ones the newest `HISTORY_MAX` that switched the machine are kept, as many others, and the newest that completed.
+    Of the ended ones the newest `HISTORY_MAX` that switched or rescued the machine are kept, as many others, and the newest that
+    completed.
     """
     values = {
         "node_id": node_id, "site_id": site_id, "kind": work.kind.value,
-        "step": first_step(work.kind).value, "medium": json.dumps(medium), "by": by,
+        "step": first_step(work.kind, work.leaves_rescue).value, "medium": json.dumps(medium), "by": by,
         "bmc_task_id": bmc_task_id, "seconds_max": seconds_max, "parameters": json.dumps(work.parameters),
         "work_seconds": work.seconds_max, "task_id": owner and owner.task_id,
         "allocation_id": owner and owner.allocation_id, "claim_id": owner and owner.claim_id,
     }  # fmt: skip
     await tx.execute(_INSERT, values)
-    switches = work.kind in SWITCHING
+    switches = work.kind in SWITCHING or work.kind is RunKind.RESCUE
     await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX, "switches": switches})
 
 

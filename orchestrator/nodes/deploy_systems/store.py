@@ -41,12 +41,12 @@ returning deploy_epoch
 """
 _SUPERSEDE_TASKS = """
 update node_tasks set state = 'superseded', finished_at = clock_timestamp(),
-    envelope = case when type = 'metal.deploy' then '{}' else envelope end
+    envelope = case when type in ('metal.deploy', 'metal.rescue') then '{}' else envelope end
 where node_id = :node_id and deploy_epoch > 0 and state in ('queued', 'dispatched')
 """
 _END_TASKS = """
 update deploy_tasks set ended_at = clock_timestamp(), outcome = 'not_run', failure = :why, waits_for = null,
-    waits_since = null, waits_until = null, parameters = parameters - 'config_drive'
+    waits_since = null, waits_until = null, parameters = parameters - 'config_drive' - 'ssh_public_keys'
 where node_id = :node_id and ended_at is null
 """
 _INSERT = """

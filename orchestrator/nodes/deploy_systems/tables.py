@@ -59,7 +59,11 @@ deploy_systems = Table(
     Column("permitted_by", Text, nullable=False),
     Column("expires_at", TIMESTAMPTZ, nullable=False),
     Column("ended_at", TIMESTAMPTZ),
-    Column("ended_by", Text, CheckConstraint("ended_by in ('superseded', 'revoked')", name="deploy_system_end")),
+    Column(
+        "ended_by",
+        Text,
+        CheckConstraint("ended_by in ('superseded', 'revoked', 'handed_over')", name="deploy_system_end"),
+    ),
     Column("refusals", Integer, nullable=False, server_default=text("0")),
     Column("used_at", TIMESTAMPTZ),
     Column("key_sha256", LargeBinary, CheckConstraint("octet_length(key_sha256) = 32", name="deploy_key_is_sha256")),
@@ -112,7 +116,9 @@ deploy_tasks = Table(
     Column(
         "type",
         Text,
-        CheckConstraint("type in ('metal.inspect', 'metal.deploy', 'metal.wipe')", name="deploy_task_type"),
+        CheckConstraint(
+            "type in ('metal.inspect', 'metal.deploy', 'metal.wipe', 'metal.rescue')", name="deploy_task_type"
+        ),
         nullable=False,
     ),
     Column(
@@ -218,14 +224,17 @@ deploy_runs = Table(
     Column(
         "kind",
         Text,
-        CheckConstraint("kind in ('inspect', 'wipe', 'deploy', 'stop', 'start', 'reboot')", name="deploy_run_kind"),
+        CheckConstraint(
+            "kind in ('inspect', 'wipe', 'deploy', 'stop', 'start', 'reboot', 'rescue')", name="deploy_run_kind"
+        ),
         nullable=False,
     ),
     Column(
         "step",
         Text,
         CheckConstraint(
-            "step in ('power_off', 'start', 'work', 'end', 'power_on', 'reach', 'rotate')", name="deploy_run_step"
+            "step in ('power_off', 'start', 'work', 'eject', 'end', 'power_on', 'reach', 'rotate')",
+            name="deploy_run_step",
         ),
         nullable=False,
         server_default="power_off",

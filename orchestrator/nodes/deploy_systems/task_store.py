@@ -65,13 +65,14 @@ update deploy_tasks set task_id = :task_id, issued_at = :clock, waits_for = 'dep
 where id = :id
 """
 _DELETE_ENDED = "delete from node_tasks where id = :id and state not in ('queued', 'dispatched')"
-# The envelope and the parameters of a deployment hold the tenant's keys and user data.
+# The envelope and the parameters of a deployment hold the tenant's keys and user data; those of a rescue hold its keys.
 _END = """
 with freed as (
     update node_tasks k set envelope = '{}' from deploy_tasks t
-    where t.id = :id and k.id = t.task_id and t.type = 'metal.deploy' and k.state not in ('queued', 'dispatched')
+    where t.id = :id and k.id = t.task_id and t.type in ('metal.deploy', 'metal.rescue')
+      and k.state not in ('queued', 'dispatched')
 )
-update deploy_tasks set parameters = parameters - 'config_drive',
+update deploy_tasks set parameters = parameters - 'config_drive' - 'ssh_public_keys',
     waits_for = null, waits_since = null, waits_until = null, ended_at = clock_timestamp(),
     outcome = :outcome, failure = left(:failure, 500), result = cast(:result as jsonb)
 where id = :id

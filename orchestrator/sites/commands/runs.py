@@ -211,6 +211,7 @@ async def advance_run(context: Context, node_id: UUID) -> Move | None:
 
 _REQUESTS: Final = {
     Move.START: (RunStep.START, BmcTaskKind.START_DEPLOY),
+    Move.EJECT: (RunStep.EJECT, BmcTaskKind.EJECT),
     Move.POWER_ON: (RunStep.POWER_ON, BmcTaskKind.POWER_ON),
     Move.REACH: (RunStep.REACH, BmcTaskKind.REACH),
     Move.ROTATE: (RunStep.ROTATE, BmcTaskKind.ROTATE),
@@ -230,6 +231,8 @@ async def _move(tx: Transaction, run: DeployRun, following: Next, is_stopped: bo
     if following.move is Move.CLOSE:
         return await _close(tx, run, failure, is_stopped, following.finding)
     if following.move in _REQUESTS:
+        if following.move is Move.REACH and run.kind is RunKind.RESCUE:
+            await store.end_permission(tx, run.node_id, "handed_over")
         await _request(tx, run, *_REQUESTS[following.move], failure)
     else:
         await store.end_permission(tx, run.node_id, "revoked")

@@ -51,6 +51,12 @@ where t.node_id = :node_id and t.deploy_epoch = 0 and t.state in ('queued', 'dis
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
 """
 _CONNECTION = "select connection from allocations where id = :id"
+# A key that the tenant has removed opens nothing, although the allocation was created with it.
+_LOGIN_KEYS = """
+select distinct k.public_key from allocations a
+join ssh_keys k on k.tenant_id = a.tenant_id and k.public_key = any (a.ssh_public_keys)
+where a.id = :id order by k.public_key
+"""
 _READ_OPEN = """
 select t.state, a.correlation_id from node_tasks t join allocations a on a.id = t.allocation_id
 where t.id = :id for no key update of t
@@ -98,13 +104,18 @@ async def read_waiting(tx: Transaction, node_id: UUID) -> SiteTask | None:
 
 def verb_seconds_max(verb: TaskType) -> float:
     """How long a verb that the site performs may take."""
-    return PROVISION_SECONDS_MAX if verb is TaskType.REBUILD else SWITCH_SECONDS_MAX
+    return PROVISION_SECONDS_MAX if verb in (TaskType.REBUILD, TaskType.RESCUE) else SWITCH_SECONDS_MAX
 
 
 async def read_connection(tx: Transaction, allocation_id: UUID) -> dict[str, Any]:
     """How the tenant reaches an allocation that was deployed."""
     connection: dict[str, Any] = (await tx.execute(_CONNECTION, {"id": allocation_id})).scalar_one()
     return connection
+
+
+async def read_login_keys(tx: Transaction, allocation_id: UUID) -> list[str]:
+    """The public keys that the allocation was created with, without those that its tenant has removed since."""
+    return list((await tx.execute(_LOGIN_KEYS, {"id": allocation_id})).scalars())
 
 
 async def finish_if_live(

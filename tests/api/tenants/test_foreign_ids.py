@@ -167,6 +167,7 @@ BODIES: dict[str, list[Body]] = {
     "POST /api/v1/allocations/{allocation_id}/stop": [NOTHING],
     "POST /api/v1/allocations/{allocation_id}/start": [NOTHING],
     "POST /api/v1/allocations/{allocation_id}/rebuild": [NOTHING],
+    "POST /api/v1/allocations/{allocation_id}/rescue": [NOTHING],
     "PUT /v1/retention/{policy_id}": [lambda of, shared, mine: {"prevent_truncate": 0}],
     "POST /v1/commit": [
         lambda of, shared, mine: {"request_id": of("request_id"), "operations": []},

@@ -28,7 +28,9 @@ CHECKS = {
     "deploy_certificate_is_short": Check(
         _TABLE, ({"certificate_seconds": 59}, {"certificate_seconds": 606_601}), ({"certificate_seconds": 606_600},)
     ),
-    "deploy_system_end": Check(_TABLE, ({"ended_by": "over"},), ({}, {"ended_by": "revoked"})),
+    "deploy_system_end": Check(
+        _TABLE, ({"ended_by": "over"},), ({}, {"ended_by": "revoked"}, {"ended_by": "handed_over"})
+    ),
     "deploy_key_is_sha256": Check(_TABLE, ({**_USED, "key_sha256": _SHORT},), ({}, _USED)),
     "deploy_authority_is_sha256": Check(
         _TABLE, ({**_USED, **_CERTIFICATE, "authority_key_sha256": _SHORT},), ({**_USED, **_CERTIFICATE},)
@@ -55,7 +57,9 @@ CHECKS = {
         ({**_USED, **_CERTIFICATE, **_HELLO},),
     ),
     "deploy_task_type": Check(
-        _TASKS, ({"type": "metal.burn"},), ({}, {"type": "metal.wipe"}, {"type": "metal.deploy"})
+        _TASKS,
+        ({"type": "metal.burn"},),
+        ({}, {"type": "metal.wipe"}, {"type": "metal.deploy"}, {"type": "metal.rescue"}),
     ),
     "deploy_parameters_are_bounded": Check(
         _TASKS, ({"parameters": '"' + "x" * 131_071 + '"'},), ({"parameters": '"' + "x" * 131_070 + '"'},)
@@ -101,9 +105,9 @@ CHECKS = {
     "firmware_list_is_bounded": Check(
         "firmware_lists", ({"components": '"' + "x" * 262_143 + '"'},), ({"components": '"' + "x" * 262_142 + '"'},)
     ),
-    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot"),
+    "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot", "rescue"),
     "deploy_run_step": one_of(
-        "deploy_runs", "step", "power_off", "start", "work", "end", "power_on", "reach", "rotate"
+        "deploy_runs", "step", "power_off", "start", "work", "eject", "end", "power_on", "reach", "rotate"
     ),
     "deploy_run_findings_are_bounded": Check(
         "deploy_runs", ({"findings": '"' + "x" * 65_535 + '"'},), ({"findings": '"' + "x" * 65_534 + '"'},)

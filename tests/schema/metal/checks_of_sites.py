@@ -79,6 +79,8 @@ CHECKS = {
         "power_reset",
         "start_deploy",
         "end_deploy",
+        "eject",
+        "reach",
     ),
     "bmc_task_outcome": Check(
         "bmc_tasks", ({**_FAILED, "outcome": "lost"},), ({}, _ENDED, _FAILED, {**_FAILED, "outcome": "unknown"})

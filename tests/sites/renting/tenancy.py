@@ -128,6 +128,20 @@ class Renting:
         """The deploy system of the run deploys the machine, and reports its host key."""
         await self.run.report(self.run.boot(), result=self.deployed())
 
+    async def prepare_rescue(self) -> str:
+        """The deploy system of the run prepares the rescue, reports its host key, and waits; the serial of its certificate."""
+        serial = self.run.boot()
+        await self.run.report(serial, result={"host_key": self.host_key}, power="On")
+        return serial
+
+    async def rescue(self) -> Any:
+        """From `active` to the rescue system; what the workflow finds at the end."""
+        await self.order(Verb.RESCUE)
+        assert await self.steps() is Move.WORK
+        await self.prepare_rescue()
+        assert await self.steps() is Move.CLOSE
+        return await self.ordered()
+
     def deployed(self) -> dict[str, Any]:
         """The report of a deployment on the small disk."""
         return {

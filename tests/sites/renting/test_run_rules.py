@@ -26,6 +26,11 @@ PARTS = [
 ]
 
 
+def proven_of(part: Part | None) -> bool:
+    """Whether the part completed."""
+    return part is not None and not part.is_open and part.failure is None
+
+
 def test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system() -> None:
     ends: list[tuple[str | None, int]] = [(None, 1), ("x", 1), (None, END_ATTEMPTS_MAX), ("x", END_ATTEMPTS_MAX)]
     flags = list(itertools.product((True, False), repeat=4))
@@ -48,8 +53,14 @@ def test_a_run_never_waits_for_what_is_over_and_never_leaves_a_deploy_system() -
             assert step is not RunStep.REACH or not permitted or (proven and not stopped), run
             assert proven or following.failure or failure or stopped, run
         if step is RunStep.END:
-            deployed = kind is RunKind.DEPLOY and failure is None and not stopped
-            assert following.move in (Move.END_AGAIN, Move.POWER_ON if deployed else Move.CLOSE, Move.CLOSE)
+            goes_on = kind in (RunKind.DEPLOY, RunKind.START, RunKind.REBOOT) and failure is None and not stopped
+            assert following.move in (Move.END_AGAIN, Move.POWER_ON if goes_on else Move.CLOSE, Move.CLOSE)
+        if following.move is Move.EJECT:
+            assert (kind, step, proven_of(part), stopped) == (RunKind.RESCUE, RunStep.WORK, True, False), run
+        if following.move is Move.REACH:
+            assert step in (RunStep.POWER_ON, RunStep.EJECT)
+            assert not stopped
+            assert step is not RunStep.EJECT or proven_of(part), "a machine is handed over without its medium alone"
 
 
 def test_a_rotation_ends_whatever_happens_and_fails_no_release() -> None:
