@@ -66,6 +66,8 @@ begin
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('slot_quarantines',            'siu',   '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('node_bmcs',                   'siud',  'su',    '',      'su',    '',      '',      '',      's',     's'),
+            ('node_accepted_pcrs',          'siu',   '',      '',      's',     '',      '',      '',      's',     's'),
+            ('node_attestations',           'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('node_burn_ins',               'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),
             ('node_drains',                 'siud',  '',      '',      'su',    '',      '',      '',      's',     's'),
             ('node_gpu_resets',             'si',    '',      '',      'sud',   '',      '',      '',      's',     's'),

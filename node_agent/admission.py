@@ -35,6 +35,7 @@ from node_agent.protocol import (
     VerbParameters,
     open_envelope,
 )
+from node_agent.wire.attestations import AttestParameters
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
 from node_agent.wire.gpu_reset import GpuResetParameters
@@ -45,12 +46,15 @@ _PARAMETERS: Mapping[TaskType, type[BaseModel]] = {
     **dict.fromkeys(RELEASES, ReleaseParameters),
     **dict.fromkeys(VERBS - {TaskType.REBUILD}, VerbParameters),
     TaskType.REBUILD: RebuildParameters,
+    TaskType.ATTEST: AttestParameters,
     TaskType.BURN_IN: BurnInParameters,
     TaskType.CONSOLE_ATTACH: ConsoleParameters,
     TaskType.GPU_RESET: GpuResetParameters,
     TaskType.MAINTENANCE_PLUGIN: MaintenancePluginParameters,
 }
-_OF_THE_NODE = frozenset({TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN})
+_OF_THE_NODE = frozenset({
+    TaskType.ATTEST, TaskType.BURN_IN, TaskType.CONSOLE_ATTACH, TaskType.GPU_RESET, TaskType.MAINTENANCE_PLUGIN,
+})  # fmt: skip
 
 NOT_BEFORE_TOLERANCE_SECONDS = 2.0
 """Servers behind one address differ by this much; a task is never refused for being a moment too early."""

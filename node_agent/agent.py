@@ -21,7 +21,7 @@ import structlog
 from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
 from node_agent.admission import Trust
-from node_agent.attestation.tpm import Tpm
+from node_agent.attestation.tpm import Tpm, remove_sessions
 from node_agent.burn_in.bounds import Bounds
 from node_agent.burn_in.burn_in import BurnIn
 from node_agent.burn_in.disk import remove_remains
@@ -59,6 +59,7 @@ from node_agent.settings import Settings
 from node_agent.wiping.build import agent_version
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
+from node_agent.wire.attestations import ATTEST_FEATURE
 from node_agent.wire.burn_in import BURN_IN_FEATURE
 from node_agent.wire.console import CONSOLE_FEATURE
 from node_agent.wire.gpu_reset import GPU_RESET_FEATURE
@@ -72,7 +73,9 @@ IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 LEASE_RENEWALS = 3
-FEATURES = (BURN_IN_FEATURE, CONSOLE_FEATURE, GPU_RESET_FEATURE, GUEST_SIZE_FEATURE, IMAGE_CHECKS_FEATURE)
+FEATURES = (
+    ATTEST_FEATURE, BURN_IN_FEATURE, CONSOLE_FEATURE, GPU_RESET_FEATURE, GUEST_SIZE_FEATURE, IMAGE_CHECKS_FEATURE,
+)  # fmt: skip
 """What this version can do that an earlier one cannot: the control plane orders it of no other."""
 
 
@@ -93,7 +96,8 @@ class Agent:
         self._store = store = IdentityStore(settings.agent_state_dir)
         self._connection = NodeConnection(store, self._clock, self._metrics, settings.node_api_url)
         self._key_sets = KeySets(settings.agent_state_dir, settings.root_keys_file, self._metrics)
-        tpm = Tpm(settings.tpm_tcti, store.directory) if settings.tpm_tcti else None
+        remove_sessions(store.directory)
+        self._tpm = tpm = Tpm(settings.tpm_tcti, store.directory) if settings.tpm_tcti else None
         self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection, tpm)
         self._key_set_wanted = False
         self._stopping = asyncio.Event()
@@ -173,7 +177,7 @@ class Agent:
         consoles = Consoles(self._driver, self._clock, self._metrics, self._connection.tls)
         return Effects(
             self._driver, self._metrics, self._restarts, WipeProofs(self._journal), statements, prober, burn_in,
-            gpu_reset, self._clock, consoles, plugins,
+            gpu_reset, self._clock, consoles, plugins, self._tpm,
         )  # fmt: skip
 
     async def _first_contact(self) -> None:

@@ -15,10 +15,13 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.attestation.attesting import attest
+from node_agent.attestation.tpm import Tpm
 from node_agent.burn_in.burn_in import BurnIn
 from node_agent.clock import ServerClock
 from node_agent.consoles.consoles import Consoles
 from node_agent.crash_points import CrashPoint, reach
+from node_agent.deploy_system.work.tools import real_host
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.looking import Look
 from node_agent.drivers.performing import Listener, perform, why_not_proven
@@ -44,6 +47,7 @@ from node_agent.protocol import (
 from node_agent.reporter import completed, failed
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
+from node_agent.wire.attestations import AttestParameters
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
 from node_agent.wire.gpu_reset import GpuResetParameters
@@ -68,7 +72,7 @@ class Effects:
     def __init__(
         self, driver: Driver, metrics: AgentMetrics, restarts: Restarts, proofs: WipeProofs, statements: StatementSigner,
         prober: Prober, burn_in: BurnIn, gpu_reset: GpuReset, clock: ServerClock, consoles: Consoles,
-        plugins: MaintenancePlugins,
+        plugins: MaintenancePlugins, tpm: Tpm | None = None,
     ) -> None:  # fmt: skip
         self._consoles = consoles
         self._driver = driver
@@ -77,6 +81,7 @@ class Effects:
         self._burn_in = burn_in
         self._gpu_reset = gpu_reset
         self._plugins = plugins
+        self._tpm = tpm
         self._clock = clock
         self._restarts = restarts
         self._metrics = metrics
@@ -159,6 +164,9 @@ class Effects:
         if body.type is TaskType.CONSOLE_ATTACH:
             order = ConsoleParameters.model_validate(body.parameters)
             return completed(body.fence, (await self._consoles.serve(body, order)).model_dump(mode="json"))
+        if body.type is TaskType.ATTEST:
+            nonce = AttestParameters.model_validate(body.parameters).nonce
+            return completed(body.fence, json.loads((await attest(self._tpm, nonce, real_host())).canonical()))
         if body.type is TaskType.BURN_IN:
             return await self._burned_in(body)
         if body.type is TaskType.GPU_RESET:

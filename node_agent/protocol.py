@@ -53,11 +53,13 @@ class TaskType(StrEnum):
     BURN_IN = "diag.burn_in"
     CONSOLE_ATTACH = "console.attach"
     GPU_RESET = "diag.gpu_reset"
+    ATTEST = "diag.attest"
     MAINTENANCE_PLUGIN = "maintenance.plugin"
     METAL_INSPECT = "metal.inspect"
     METAL_DEPLOY = "metal.deploy"
     METAL_WIPE = "metal.wipe"
     METAL_RESCUE = "metal.rescue"
+    METAL_ATTEST = "metal.attest"
     METAL_LOOK = "metal.look"
     METAL_ROTATE_CREDENTIALS = "metal.rotate_credentials"
     METAL_RESEAL = "metal.reseal"
@@ -72,7 +74,9 @@ class TaskType(StrEnum):
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
-DEPLOY_TASKS: Final = frozenset(map(TaskType, ("metal.inspect", "metal.deploy", "metal.wipe", "metal.rescue")))
+DEPLOY_TASKS: Final = frozenset(
+    map(TaskType, ("metal.inspect", "metal.deploy", "metal.wipe", "metal.rescue", "metal.attest"))
+)
 """Tasks of a deploy system; a node's agent performs none of them."""
 OF_SITES: Final = frozenset(kind for kind in TaskType if kind.startswith("metal.")) - DEPLOY_TASKS
 """Tasks for agents of sites; a node's agent refuses them."""

@@ -12,6 +12,7 @@ from pydantic_settings import SettingsConfigDict
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
 from orchestrator.networks.rules import NetworkLimits
+from orchestrator.nodes.attestation.rules import OnFailure
 from orchestrator.nodes.burn_ins.rules import ReturnPolicy
 from orchestrator.nodes.probes.thresholds import Thresholds
 from orchestrator.operations.execution import Limits
@@ -131,6 +132,10 @@ class Settings(TemporalSettings):
     burn_in_return: ReturnPolicy = Field(
         "person",
         description="whether an operator returns slots after a burn-in that passed, or it returns them: `person`, `automatic`",
+    )
+    attestation_failure: OnFailure = Field(
+        OnFailure.REPORT,
+        description="what a failed attestation does: `report`, or `quarantine` for an answer that is evidence about the machine",
     )
     probe_thresholds: dict[str, Thresholds] = Field(
         {}, max_length=100,

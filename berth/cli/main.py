@@ -34,6 +34,7 @@ from berth.cli.deployment.backup import commands as backup
 from berth.cli.deployment.restore import commands as restore
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import (
+    attestations,
     burn_ins,
     deploy_systems,
     devices,
@@ -110,6 +111,8 @@ command(nodes.app, "inspect")(deploy_systems.inspect_machine)
 command(nodes.app, "wipe")(deploy_systems.wipe_machine)
 command(nodes.app, "run")(deploy_systems.show_run)
 command(nodes.app, "deploy-tasks")(deploy_systems.list_deploy_tasks)
+command(nodes.app, "attest")(attestations.attest)
+command(nodes.app, "attestation")(attestations.attestation)
 command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
 command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
 nodes.app.add_typer(bmcs.app, name="bmc")

@@ -7,6 +7,7 @@ from typing import Any
 
 import berth.client.approvals
 import berth.client.consoles.models
+import berth.client.hardware.attestations
 import berth.client.hardware.deploy_systems
 import berth.client.hardware.faults
 import berth.client.hardware.sites

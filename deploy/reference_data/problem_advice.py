@@ -55,6 +55,10 @@ ADVICE: dict[str, tuple[str, str]] = {
     ),
     "sealing_outdated": ("orchestrator/sites/commands/bmcs.py", "seal it again, to the recipients that it names"),
     "site_in_use": ("orchestrator/sites/commands/sites.py", "revoke the agents and remove the BMCs of the site first"),
+    "attestation_unavailable": (
+        "orchestrator/sites/commands/attestations.py",
+        "prove a TPM by enrolling or inspecting the node with it, or upgrade the agent",
+    ),
     "gpu_reset_unsupported": ("orchestrator/nodes/commands/gpu_resets.py", "upgrade the node's agent"),
     "gpus_in_service": (
         "orchestrator/nodes/commands/gpu_resets.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,18 +17,27 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.attestation.wire import Attestation, AttestationChallenge, TpmKeys, quoted_data
+from node_agent.wire.attestations import PCR_COUNT, AttestationProof, nonce_data
 
 CALL_SECONDS_MAX: Final = 60.0
 """Of one program: a hardware TPM makes an RSA key in up to some ten seconds."""
 PCRS: Final = "sha256:0,1,2,3,4,5,6,7"
+PCR_BYTES: Final = 32
 AK_ATTRIBUTES: Final = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|restricted|sign"
 AK_ALGORITHM: Final = "ecc256:ecdsa-sha256:null"
 CREDENTIAL_HEADER: Final = bytes.fromhex("badcc0de00000001")
 """Magic and version of the file that `tpm2_activatecredential` reads."""
+_PREFIX: Final = "tpm-"
 
 
 class TpmFailed(Exception):
     """The TPM, or a program that talks to it, does not do what it should; another attempt may succeed."""
+
+
+def remove_sessions(directory: Path) -> None:
+    """Remove what calls that were killed have left in a directory; no other process uses a TPM in it."""
+    for left in directory.glob(f"{_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 class Tpm:
@@ -50,10 +60,17 @@ class Tpm:
             secret = await session.activate(challenge)
             return await session.quote(quoted_data(secret, key_sha256))
 
+    async def attest(self, nonce: bytes) -> AttestationProof:
+        """Quote a nonce of the control plane, with the PCRs that the quote covers. Raises TpmFailed."""
+        async with self._session() as session:
+            await session.keys()
+            quoted = await session.quote(nonce_data(nonce))
+            return AttestationProof(quote=quoted.quote, signature=quoted.signature, pcrs=session.pcrs())
+
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:
         async with self._lock:
-            with tempfile.TemporaryDirectory(prefix="tpm-", dir=self._directory) as directory:
+            with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._directory) as directory:
                 yield _Session(self._tcti, Path(directory))
 
 
@@ -95,10 +112,17 @@ class _Session:
     async def quote(self, data: bytes) -> Attestation:
         await self._run(
             "quote", "-Q", "-c", "ak.ctx", "-l", PCRS, "-q", data.hex(), "-m", "quote", "-s", "signature", "-f", "plain",
-            "-g", "sha256",
+            "-g", "sha256", "-o", "pcrs", "-F", "values",
         )  # fmt: skip
         await self._flush()
         return Attestation(quote=self._encoded("quote"), signature=self._encoded("signature"))
+
+    def pcrs(self) -> list[str]:
+        """The PCRs of the last quote, in hex. Raises TpmFailed if the program has not written all of them."""
+        content = (self._directory / "pcrs").read_bytes()
+        if len(content) != PCR_COUNT * PCR_BYTES:
+            raise TpmFailed(f"tpm2_quote wrote {len(content)} bytes of PCRs instead of {PCR_COUNT * PCR_BYTES}")
+        return [content[at : at + PCR_BYTES].hex() for at in range(0, len(content), PCR_BYTES)]
 
     async def _flush(self) -> None:
         """Remove transient objects: behind no resource manager a TPM holds only three."""

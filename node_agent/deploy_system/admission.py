@@ -13,6 +13,7 @@ from node_agent.admission import time_objection
 from node_agent.clock import ServerClock
 from node_agent.key_set import KeySet
 from node_agent.protocol import EnvelopeRejected, HandedOutTask, TaskBody, TaskType, open_envelope
+from node_agent.wire.attestations import MetalAttestParameters
 from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,
     MetalInspectParameters,
@@ -26,6 +27,7 @@ PARAMETERS: Final[Mapping[TaskType, type[MetalParameters]]] = {
     TaskType.METAL_DEPLOY: MetalDeployParameters,
     TaskType.METAL_WIPE: MetalWipeParameters,
     TaskType.METAL_RESCUE: MetalRescueParameters,
+    TaskType.METAL_ATTEST: MetalAttestParameters,
 }
 
 

@@ -38,6 +38,7 @@ Work = Callable[[Host, Any, Progress], Report]
 
 def work_of_machine(ca_pem: str) -> Mapping[TaskType, Work]:
     """The functions that perform each task on this machine. Images come over TLS that trusts the CA of the medium."""
+    from node_agent.deploy_system.work.attesting import attest_machine
     from node_agent.deploy_system.work.deploying import deploy
     from node_agent.deploy_system.work.inspecting import inspect
     from node_agent.deploy_system.work.rescuing import rescue
@@ -51,6 +52,7 @@ def work_of_machine(ca_pem: str) -> Mapping[TaskType, Work]:
         TaskType.METAL_DEPLOY: lambda host, parameters, progress: deploy(host, parameters, progress, open_image),
         TaskType.METAL_WIPE: wipe,
         TaskType.METAL_RESCUE: rescue,
+        TaskType.METAL_ATTEST: attest_machine,
     }
 
 

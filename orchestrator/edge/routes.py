@@ -43,6 +43,7 @@ from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
 from orchestrator.sites import agent_endpoints as site_agents
+from orchestrator.sites import attestation_endpoints
 from orchestrator.sites import bmc_endpoints as bmcs
 from orchestrator.sites import endpoints as sites
 from orchestrator.sites import enrolment_endpoints as site_enrolment
@@ -96,6 +97,7 @@ PUBLIC = {
         firmware_lists.router,
         bmcs.router,
         deploy_runs.router,
+        attestation_endpoints.router,
         audit.router,
         admin_log.dead_letters,
         admin_log.consumers,

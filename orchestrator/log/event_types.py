@@ -76,6 +76,7 @@ _BY_OPERATOR: Mapping[str, Schema] = {"actor_id": TEXT}
 _NODE: Mapping[str, Schema] = {"node_id": ID, "name": TEXT}
 _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _SLOTS_ENDED = {"node_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)}
+_ATTESTED = {"node_id": ID, "attestation_id": ID, "verdict": TEXT, "code": nullable(TEXT), "detail": TEXT}
 _RUN_ENDED = {"node_id": ID, "deploy_run_id": ID, "kind": TEXT, "outcome": TEXT, "failure": nullable(TEXT)}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 
@@ -315,6 +316,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_SLOTS_ENDED, "burn_in_id": ID},
     ),
     EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
+    EventType.NODE_ATTESTATION_ENDED: EventKind(_O, "an attestation on demand has ended", _ATTESTED),
     EventType.NODE_DEPLOY_RUN_ENDED: EventKind(
         _O, "a run of a deploy system has ended", _RUN_ENDED, {"findings": {"type": "array", "items": OBJECT}}
     ),

@@ -43,7 +43,7 @@ class Quarantine(BaseModel):
     id: UUID
     node_id: UUID
     slot_index: Count
-    source: Literal["operator", "probe", "fault_report", "release"]
+    source: Literal["operator", "probe", "fault_report", "release", "attestation"]
     reason: str
     evidence: str | None
     quarantined_at: datetime

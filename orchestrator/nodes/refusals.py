@@ -97,6 +97,29 @@ class GpusInService(Problem):
         return ", ".join(f"slot {slot}: {why}" for slot, why in sorted(refused.items()))
 
 
+class AttestationUnavailable(Problem):
+    """The node cannot be attested on demand; `reason` is `tpm_not_bound` or `agent`, with `agent_version`."""
+
+    status, code, title, business = 409, "attestation_unavailable", "Attestation unavailable", True
+
+    @classmethod
+    def without_tpm(cls) -> AttestationUnavailable:
+        """The refusal for a node that has proven no TPM."""
+        return cls(
+            "no TPM has been proven for this node: start its agent or its deploy system with one, and enrol or inspect it again",
+            reason="tpm_not_bound",
+        )
+
+    @classmethod
+    def by(cls, version: str | None) -> AttestationUnavailable:
+        """The refusal for an agent of this version."""
+        return cls(
+            f"the node's agent (version {version or 'unknown'}) attests at enrolment and renewal alone; upgrade it",
+            reason="agent",
+            agent_version=version,
+        )
+
+
 class AttestationReason(StrEnum):
     """Why the answer of a TPM is refused."""
 

@@ -209,7 +209,9 @@ slot_quarantines = Table(
     Column(
         "source",
         Text,
-        CheckConstraint("source in ('operator', 'probe', 'fault_report', 'release')", name="quarantine_source"),
+        CheckConstraint(
+            "source in ('operator', 'probe', 'fault_report', 'release', 'attestation')", name="quarantine_source"
+        ),
         nullable=False,
         server_default="operator",
     ),

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from berth.process.sealed_passwords import DEPLOY_TOKEN_FORMAT, Purpose, seal_to_all
 from node_agent.protocol import TaskType
+from node_agent.wire.attestations import MetalAttestParameters
 from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,
     MetalInspectParameters,
@@ -32,6 +33,7 @@ TASKS: Final[Mapping[RunKind, tuple[TaskType, type[MetalParameters]]]] = {
     RunKind.WIPE: (TaskType.METAL_WIPE, MetalWipeParameters),
     RunKind.DEPLOY: (TaskType.METAL_DEPLOY, MetalDeployParameters),
     RunKind.RESCUE: (TaskType.METAL_RESCUE, MetalRescueParameters),
+    RunKind.ATTEST: (TaskType.METAL_ATTEST, MetalAttestParameters),
 }
 """The task of the deploy system of each kind of run that has one."""
 

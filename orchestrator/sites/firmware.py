@@ -1,4 +1,4 @@
-"""The firmware of a machine: what its inspection recorded, and what is wrong with it at a release."""
+"""The firmware of a machine: what its inspection recorded, and what is wrong with it at a release or an attestation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import store, task_store
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.nodes.firmware import store as firmware_lists
-from orchestrator.nodes.firmware.rules import Reading, objections, of_bmc, of_report
+from orchestrator.nodes.firmware.rules import BMC, INVENTORY, Objection, Reading, objections, of_bmc, of_report
 from orchestrator.sites.findings import Finding
 from orchestrator.sites.store import bmcs
 
@@ -62,3 +62,33 @@ def _read(stored: list[dict[str, Any]] | None) -> list[FirmwareVersion] | None:
         return None if stored is None else _VERSIONS.validate_python(stored)
     except ValidationError:
         return None
+
+
+async def objected_when_attested(
+    tx: Transaction, node_id: UUID, since: datetime, read: list[FirmwareVersion] | None
+) -> tuple[list[tuple[Objection, str]], list[str]]:
+    """What is wrong with what a deploy system has read of its machine, and what it was compared with."""
+    machine = await store.read_machine(tx, node_id)
+    if machine is None:
+        return [], []
+    try:
+        inspection = MetalInspectReport.model_validate(machine.report)
+    except ValidationError:  # of another version
+        return [], []
+    known = _read(machine.firmware)
+    before = Reading(of_report(inspection) if known is None else known, _read(machine.bmc_firmware))
+    after = Reading(read, await _named_by_bmc(tx, node_id, since))
+    model = inspection.topology.firmware
+    accepted = await firmware_lists.accepted_of(tx, model.vendor, model.product)
+    return objections(before, after, accepted), ["inspection", *([] if accepted is None else ["firmware_list"])]
+
+
+async def objected_by_list(
+    tx: Transaction, vendor: str | None, product: str | None, read: list[FirmwareVersion] | None
+) -> tuple[list[tuple[Objection, str]], list[str]]:
+    """What the list of the model has against what an agent has read, which does not reach the BMC: its entries do not count."""
+    accepted = await firmware_lists.accepted_of(tx, vendor, product)
+    if accepted is None:
+        return [], []
+    readable = [one for one in accepted if one.component not in (BMC, INVENTORY)]
+    return objections(Reading(None, None), Reading(read, None), readable), ["firmware_list"]

@@ -17,7 +17,8 @@ from orchestrator.http.writes import AdminWrite
 from orchestrator.nodes.deploy_systems.endpoints import addresses_of, network_of
 from orchestrator.nodes.deploy_systems.run_rules import RunKind
 from orchestrator.sites import queries
-from orchestrator.sites.commands.runs import RunOrder, request_run, stop_run
+from orchestrator.sites.commands.runs import request_run, stop_run
+from orchestrator.sites.run_orders import RunOrder
 from orchestrator.sites.schemas import DeployRun, RunDeploySystem
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT

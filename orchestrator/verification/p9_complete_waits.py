@@ -59,6 +59,7 @@ select what, state, waits_since::text, waits_until::text from (
     union all select 'burn-in ' || id, 'open', waits_since, waits_until from node_burn_ins where ended_at is null
     union all select 'console ' || id, 'open', waits_since, waits_until from console_sessions where ended_at is null
     union all select 'GPU reset ' || id, 'open', waits_since, waits_until from node_gpu_resets where ended_at is null
+    union all select 'attestation ' || id, 'open', waits_since, waits_until from node_attestations where ended_at is null
     union all select 'BMC task ' || id, kind, waits_since, waits_until from bmc_tasks where ended_at is null
     union all select 'deploy run ' || id, step, waits_since, waits_until from deploy_runs where ended_at is null
     union all select 'task of maintenance window ' || window_id, state, waits_since, waits_until from maintenance_tasks
@@ -97,6 +98,8 @@ with waiting as (
     union all
     select 'GPU reset ' || id, 'open', waits_for, waits_until from node_gpu_resets where ended_at is null
     union all
+    select 'attestation ' || id, 'open', waits_for, waits_until from node_attestations where ended_at is null
+    union all
     select 'BMC task ' || id, kind, waits_for, waits_until from bmc_tasks where ended_at is null
     union all
     select 'deploy run ' || id, step, waits_for, waits_until from deploy_runs where ended_at is null
@@ -126,6 +129,7 @@ def check_complete_waits(connection: Connection, bounds: Bounds) -> Verdict:
     verdict.count(connection, "select count(*) from node_burn_ins where ended_at is null")
     verdict.count(connection, "select count(*) from console_sessions where ended_at is null")
     verdict.count(connection, "select count(*) from node_gpu_resets where ended_at is null")
+    verdict.count(connection, "select count(*) from node_attestations where ended_at is null")
     verdict.count(connection, "select count(*) from bmc_tasks where ended_at is null")
     verdict.count(connection, "select count(*) from deploy_runs where ended_at is null")
     verdict.scan(connection, INCOMPLETE, "allocation {0} is {1} and waits for {2}: that is incomplete")

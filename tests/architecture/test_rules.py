@@ -29,6 +29,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.deploy_enrolment",
         "node_agent.wire.deploy_medium",
         "node_agent.wire.deploy_tasks",
+        "node_agent.wire.attestations",
         "node_agent.wire.devices",
         "node_agent.wire.burn_in",
         "node_agent.wire.console",

@@ -16,6 +16,10 @@ _GPU_RESET = (
     "insert into node_gpu_resets (node_id, slots, gpus, requested_by, waits_for, waits_since, waits_until)"
     " select (select node_id from slots limit 1), array[0]::smallint[], array['p'], 'admin:a', 'node', clock_timestamp(), "
 )
+_ATTESTATION = (
+    "insert into node_attestations (node_id, nonce, requested_by, waits_for, waits_since, waits_until)"
+    " select (select id from nodes limit 1), decode(repeat('00', 32), 'hex'), 'admin:a', 'node', clock_timestamp(), "
+)
 _BMC_TASK = (
     "with site as (insert into sites (name, recovery_key) values ('s', decode(repeat('00', 32), 'hex')) returning id),"
     " made as (insert into node_bmcs (node_id, site_id, url, certificate_sha256, username, generation, changed_by)"
@@ -71,6 +75,7 @@ FACTS = [
         "a GPU reset that does not end", "P9", "(open) waits for node and is overdue",
         _GPU_RESET + "clock_timestamp() - interval '1 day'",
     ),
+    planted("an attestation without a deadline", "P9", "(open) waits since", _ATTESTATION + "'infinity'"),
     planted("a GPU reset without a deadline", "P9", "(open) waits since", _GPU_RESET + "'infinity'"),
     planted("a run without a deadline", "P9", "(power_off) waits since", _DEPLOY_RUN + "'infinity'"),
     planted(

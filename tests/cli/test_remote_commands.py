@@ -99,6 +99,7 @@ REMOTE: dict[str, list[str]] = {
     "node burn-in": ["n"],
     "node burn-ins": ["n"],
     "node gpu-reset": ["n", "0"],
+    "node attest": ["n"],
     "node gpu-resets": ["n"],
     "node deploy-system": ["n"],
     "node inspect": ["n"],

@@ -61,7 +61,17 @@ from tests.mutants.fleet import (
     waves,
     wipes,
 )
-from tests.mutants.metal import deploy_systems, deploy_work, liveness, machine_demo, redfish, releases, runs, sites
+from tests.mutants.metal import (
+    attestations,
+    deploy_systems,
+    deploy_work,
+    liveness,
+    machine_demo,
+    redfish,
+    releases,
+    runs,
+    sites,
+)
 from tests.mutants.mutant import Mutant
 
 MODULES = (
@@ -84,6 +94,7 @@ MODULES = (
     hosts,
     images,
     deploy_systems,
+    attestations,
     maintenance_tasks,
     consoles,
     networks,

@@ -360,7 +360,7 @@ MUTANTS = [
         "an unsigned quote counts",
         "nodes",
         "orchestrator/nodes/attestation/evidence.py",
-        "        ak.key.verify(evidence.signature, evidence.quote, ec.ECDSA(hashes.SHA256()))\n",
+        "        ak.key.verify(signature, quote, ec.ECDSA(hashes.SHA256()))\n",
         "        pass\n",
         (f"{ATTESTATION}::test_a_quote_of_another_key_is_refused",),
     ),

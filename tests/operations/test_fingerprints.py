@@ -105,6 +105,7 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
         {"vendor": "v", "product": "p", "components": [{"component": "bios", "versions": ["1"]}]},
         "669f466bda5b3581",
     ),
+    ("AcceptAttestation", {"attestation_id": ID}, "4fd054da681a4827"),
     ("SwitchMachine", {"verb": "off"}, "7c7e29f2fe2de3ee"),
     (
         "PutBmc",

@@ -35,6 +35,8 @@ FOREIGN_KEYS = {
     "deploy_tasks_node_id_fkey": ("deploy_tasks", "nodes"),
     "deploy_task_has_permission": ("deploy_tasks", "deploy_systems"),
     "node_machines_node_id_fkey": ("node_machines", "nodes"),
+    "node_attestations_node_id_fkey": ("node_attestations", "nodes"),
+    "node_accepted_pcrs_node_id_fkey": ("node_accepted_pcrs", "nodes"),
     "node_gpu_resets_node_id_fkey": ("node_gpu_resets", "nodes"),
     "node_health_node_id_fkey": ("node_health", "nodes"),
     "node_health_reports_node_id_fkey": ("node_health_reports", "nodes"),

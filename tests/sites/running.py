@@ -19,8 +19,9 @@ from orchestrator.nodes.commands.deploy_tasks import accept_deploy_result, advan
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
 from orchestrator.operations.store.operations import Answer
-from orchestrator.sites.commands.runs import RunOrder, advance_run, request_run, stop_run
+from orchestrator.sites.commands.runs import advance_run, request_run, stop_run
 from orchestrator.sites.queries import find_run, find_runs_to_advance
+from orchestrator.sites.run_orders import RunOrder
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.deploy_system.stage import INSPECTED, MAC, OTHER_MAC, SMBIOS, TOPOLOGY
@@ -39,6 +40,13 @@ _INSPECTED = """
 insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at)
 values (%s, %s, %s, cast(%s as jsonb), clock_timestamp())
 on conflict (node_id) do update set report = excluded.report
+"""
+_CLAIM = """
+insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
+select id, case when %s = 'allocation' then gen_random_uuid() end, %s, gen_random_uuid(),
+       int8multirange(int8range(unit_base, unit_base + 8)), tstzrange(clock_timestamp() - interval '1 minute', null), true,
+       clock_timestamp(), 1
+from nodes where id = %s
 """
 _RUN_OVER = "update deploy_runs set waits_until = clock_timestamp() where node_id = %s and ended_at is null"
 
@@ -170,6 +178,11 @@ def inspect(run: Run, **changes: Any) -> None:
     parts = {"storage_without_driver": changes.pop("storage_without_driver", [])}
     report = {**INSPECTED, **parts, "topology": {**TOPOLOGY, **changes}}
     run.stage.fleet.connection.execute(_INSPECTED, (run.node, SMBIOS, [MAC, OTHER_MAC], json.dumps(report)))
+
+
+def claim(run: Run, kind: str) -> None:
+    """A claim on the whole node that has begun."""
+    run.stage.fleet.connection.execute(_CLAIM, (kind, kind, run.node))
 
 
 async def to_work(run: Run, kind: RunKind = RunKind.INSPECT) -> str:

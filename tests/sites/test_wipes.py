@@ -20,24 +20,10 @@ from orchestrator.nodes.deploy_systems.run_rules import (
 from tests.deploy_system.ordering import WIPED
 from tests.deploy_system.stage import SMBIOS
 from tests.nodes.answers import body_of
-from tests.sites.running import Run, inspect, play, to_work
+from tests.sites.running import Run, claim, inspect, play, to_work
 
 DISK = {"name": "sda", "serial": "S1", "size_bytes": 4096}
 WIPE = RunKind.WIPE
-
-
-CLAIM = """
-insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, occupied, occupied_from, fence)
-select id, case when %s = 'allocation' then gen_random_uuid() end, %s, gen_random_uuid(),
-       int8multirange(int8range(unit_base, unit_base + 8)), tstzrange(clock_timestamp() - interval '1 minute', null), true,
-       clock_timestamp(), 1
-from nodes where id = %s
-"""
-
-
-def claim(run: Run, kind: str) -> None:
-    """A claim on the whole node that has begun."""
-    run.stage.fleet.connection.execute(CLAIM, (kind, kind, run.node))
 
 
 def test_a_wipe_erases_every_disk_of_the_inspection_and_shows_the_proof(database_url: str, tmp_path: Path) -> None:

@@ -162,6 +162,13 @@ FIRST: dict[str, Row] = {
         "id": number(20), "node_id": NODE, "slots": [0], "gpus": ["0000:0f:00.0"], "requested_by": "admin:a",
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
+    "node_attestations": {
+        "id": number(24), "node_id": NODE, "nonce": bytes(32), "requested_by": "admin:a", "waits_for": "worker",
+        "waits_since": NOW, "waits_until": LATER,
+    },
+    "node_accepted_pcrs": {
+        "node_id": NODE, "pcrs": ["00" * 32] * 8, "attestation_id": number(24), "accepted_by": "admin:a",
+    },
     "firmware_lists": {
         "id": number(69), "vendor": "Contoso", "product": "Rack 9", "components": "[]", "changed_by": "admin:a",
     },
@@ -271,6 +278,8 @@ SECOND: dict[str, Row] = {
     "console_sessions": {"id": OTHER, "allocation_id": OTHER},
     "node_drains": {"node_id": OTHER},
     "node_gpu_resets": {"id": OTHER, "node_id": OTHER},
+    "node_attestations": {"id": OTHER, "node_id": OTHER},
+    "node_accepted_pcrs": {"node_id": OTHER},
     "firmware_lists": {"id": OTHER, "vendor": "Fabrikam", "product": "Rack 10"},
     "sites": {"id": OTHER, "name": "site-2"},
     "site_agents": {"id": OTHER, "site_id": OTHER, "name": "b"},

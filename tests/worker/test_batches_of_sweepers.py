@@ -209,6 +209,7 @@ WITHOUT = {
     "deploy_tasks": "tests/deploy_system/test_tasks.py; an operator or a workflow requests each, one for each node",
     "drains": "tests/nodes/states/test_drains.py; an operator orders each",
     "gpu_resets": "tests/nodes/gpu_resets; an operator requests each",
+    "attestations": "tests/nodes/attestations; an operator requests each",
     "bmc_tasks": "tests/sites; an operator requests each",
     "bmc_liveness": "tests/sites/test_bmc_liveness.py; a round takes at most its batch, by node",
     "sites": "sets gauges",

@@ -14,6 +14,7 @@ from worker.consumers.dead_letter_retries import retry_dead_letters
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.restores.sweeping import sweep_replays
 from worker.settings import Settings
+from worker.sites.attesting import sweep_attestations
 from worker.sites.sweeping import measure_sites, sweep_bmc_liveness, sweep_bmc_tasks
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
@@ -202,6 +203,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_gpu_resets, context, settings.probe_history_max, batch),
             "resets of GPUs that were requested or whose task has ended",
+        ),
+        Sweeper(
+            "attestations",
+            every,
+            partial(sweep_attestations, context, settings.attestation_failure, batch),
+            "attestations on demand that were requested or whose answer has come",
         ),
         Sweeper(
             "bmc_tasks",

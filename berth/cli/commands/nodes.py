@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,15 +36,6 @@ ROWS: list[Column] = [
 ]  # fmt: skip
 
 Name = Annotated[str, typer.Argument(help="the node's name or id")]
-
-
-class Policy(StrEnum):
-    """Whether a node proves that it has its TPM; `pool`: as its pool does."""
-
-    OFF = "off"
-    OFFERED = "offered"
-    REQUIRED = "required"
-    POOL = "pool"
 
 
 class State(StrEnum):
@@ -193,29 +183,6 @@ def _show_token(session: Session, client: Client, node: Node, hardware_id: str |
         "store it on the node in the file that BERTH_ENROLMENT_TOKEN_FILE names and start `python -m node_agent`",
         style="dim", soft_wrap=True,
     )  # fmt: skip
-
-
-@command(app, "attestation")
-def set_attestation(
-    session: Session,
-    node: Name,
-    policy: Annotated[Policy, typer.Option(help="whether the node proves that it has its TPM")],
-    ek_sha256: Annotated[str | None, typer.Option(help="register a TPM: SHA-256 of its endorsement key")] = None,
-    ek_certificate: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="register a TPM: its EK certificate (PEM)")
-    ] = None,
-    forget_tpm: Annotated[
-        bool, typer.Option("--forget-tpm", help="forget the TPM; the next enrolment pins one")
-    ] = False,
-) -> None:
-    """Say whether a node must prove its TPM to get a certificate, and which TPM that is."""
-    certificate = None if ek_certificate is None else ek_certificate.read_text()
-    with session.client() as client:
-        found = client.get_node(node)
-        changed = client.set_node_attestation(
-            found.id, policy=policy.value, ek_sha256=ek_sha256, ek_certificate=certificate, forget_tpm=forget_tpm
-        )
-        show_one(session, changed, ROWS)
 
 
 @command(app, "cordon")

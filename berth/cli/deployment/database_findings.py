@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psycopg
 
 import migrations
+from berth.cli.deployment.attestation_finding import attestation_finding
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.hardware_finding import hardware_finding
 from berth.cli.deployment.maintenance_finding import maintenance_finding
@@ -72,6 +73,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield hardware_finding(url)
     yield site_finding(url)
     yield release_finding(url)
+    yield attestation_finding(url)
     yield machine_finding(url)
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url), settings.sandbox_allowed)

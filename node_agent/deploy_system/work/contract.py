@@ -6,8 +6,10 @@ The loop calls `networking.bring_up(host, network)` before its first request, th
     deploying.deploy(host, parameters, progress, open_image) -> MetalDeployReport
     wiping.wipe(host, parameters, progress) -> MetalWipeReport
     rescuing.rescue(host, parameters, progress) -> MetalRescueReport
+    attesting.attest_machine(host, parameters, progress) -> AttestationReport
 
-with the types of `node_agent.wire.deploy_tasks`, and `real_host()` of `tools.py` as the host. They raise WorkFailed, or
+with the types of `node_agent.wire.deploy_tasks` and `node_agent.wire.attestations`,
+and `real_host()` of `tools.py` as the host. They raise WorkFailed, or
 Interrupted after `host.stopped.set()`; share nothing; keep nothing between boots; and run again from their start after an
 interruption.
 """

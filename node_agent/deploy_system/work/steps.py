@@ -38,6 +38,7 @@ STEPS: Final = {
     "uefi_variables": StepBounds(120),
     "clear_tpm": StepBounds(120),
     "rescue": StepBounds(60),
+    "attest": StepBounds(600),
 }
 """A slow hard disk writes 1 GiB in 10 s; 60 s leave room for one that is failing, and an end for one that has failed."""
 

@@ -65,12 +65,17 @@ def verify_evidence(ak: AttestationKey, evidence: Evidence, key_sha256: bytes) -
         raise AttestationRefused(
             AttestationReason.OTHER_REQUEST, "the quote answers another challenge or names another key"
         )
-    if len(evidence.signature) > SIGNATURE_BYTES_MAX:
+    require_signature(ak, evidence.quote, evidence.signature)
+
+
+def require_signature(ak: AttestationKey, quote: bytes, signature: bytes) -> None:
+    """Return if the attestation key signed the quote. Raises `AttestationRefused`."""
+    if len(signature) > SIGNATURE_BYTES_MAX:
         raise AttestationRefused(
             AttestationReason.MALFORMED, f"the signature is longer than {SIGNATURE_BYTES_MAX} bytes"
         )
     try:
-        ak.key.verify(evidence.signature, evidence.quote, ec.ECDSA(hashes.SHA256()))
+        ak.key.verify(signature, quote, ec.ECDSA(hashes.SHA256()))
     except (InvalidSignature, ValueError) as error:
         raise AttestationRefused(
             AttestationReason.BAD_SIGNATURE, "the attestation key did not sign the quote"

@@ -56,10 +56,21 @@ class AttestationKey:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a quote says: the data that the caller chose, and the digest of the selected PCRs."""
+    """What a quote says: the data that the caller chose, and the digest of the selected PCRs.
+
+    `selections`: algorithm and bitmap (lowest PCR first) of each bank.
+    """
 
     extra_data: bytes
+    selections: tuple[tuple[int, bytes], ...]
     pcr_digest: bytes
+
+    def selects_first(self, count: int) -> bool:
+        """Whether the digest is of PCRs 0 to `count` - 1 of the bank of SHA-256, in this order, and of nothing else."""
+        if len(self.selections) != 1:
+            return False
+        ((algorithm, bitmap),) = self.selections
+        return algorithm == _ALG_SHA256 and int.from_bytes(bitmap, "little") == (1 << count) - 1
 
 
 class _Reader:
@@ -166,12 +177,10 @@ def read_quote(quote: bytes) -> Quote:
     selections = reader.number(4)
     if selections > PCR_SELECTIONS_MAX:
         raise _malformed(f"selects PCRs of {selections} banks, at most {PCR_SELECTIONS_MAX} are allowed")
-    for _ in range(selections):
-        reader.take(2)
-        reader.take(reader.number(1))
+    selected = tuple((reader.number(2), reader.take(reader.number(1))) for _ in range(selections))
     pcr_digest = reader.sized(_DIGEST_BYTES_MAX)
     reader.end()
-    return Quote(extra_data, pcr_digest)
+    return Quote(extra_data, selected, pcr_digest)
 
 
 def public_key_digest(key: rsa.RSAPublicKey) -> bytes:

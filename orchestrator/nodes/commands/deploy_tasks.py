@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from node_agent.protocol import RESULT_BYTES_MAX, ResultAnswer, TaskType
+from node_agent.wire.attestations import AttestationReport
 from node_agent.wire.deploy_enrolment import DeployResultReport, DeployTaskFailure
 from node_agent.wire.deploy_tasks import (
     DeployFailureCode,
@@ -37,12 +38,13 @@ from orchestrator.problems import Invalid, NotFound, TooLarge
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from orchestrator.tasks.store.dispatch import Dispatched
 
-Report = MetalInspectReport | MetalDeployReport | MetalWipeReport | MetalRescueReport
+Report = MetalInspectReport | MetalDeployReport | MetalWipeReport | MetalRescueReport | AttestationReport
 REPORTS: Final[dict[TaskType, type[Report]]] = {
     TaskType.METAL_INSPECT: MetalInspectReport,
     TaskType.METAL_DEPLOY: MetalDeployReport,
     TaskType.METAL_WIPE: MetalWipeReport,
     TaskType.METAL_RESCUE: MetalRescueReport,
+    TaskType.METAL_ATTEST: AttestationReport,
 }
 
 

@@ -37,6 +37,7 @@ class RunKind(StrEnum):
     START = "start"
     REBOOT = "reboot"
     RESCUE = "rescue"
+    ATTEST = "attest"
 
 
 SWITCHING: Final = frozenset({RunKind.STOP, RunKind.START, RunKind.REBOOT})

@@ -69,6 +69,13 @@ select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.r
        r.task_id, r.allocation_id, r.claim_id, r.findings
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
+_ONE = """
+select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
+       r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
+       r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
+       r.task_id, r.allocation_id, r.claim_id, r.findings
+from deploy_runs r where r.id = :id
+"""
 _INSERT = """
 insert into deploy_runs (node_id, site_id, kind, step, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
                          allocation_id, claim_id, waits_for, waits_since, waits_until, attempts)
@@ -171,6 +178,12 @@ async def is_open(reading: Reading, node_id: UUID) -> bool:
 async def read_newest(reading: Reading, node_id: UUID) -> DeployRun | None:
     """The newest run of a node."""
     row = (await reading.execute(_NEWEST, {"node_id": node_id})).first()
+    return None if row is None else _run(row)
+
+
+async def read_run(reading: Reading, run_id: UUID) -> DeployRun | None:
+    """One run; None if it is not kept."""
+    row = (await reading.execute(_ONE, {"id": run_id})).first()
     return None if row is None else _run(row)
 
 

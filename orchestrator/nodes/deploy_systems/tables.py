@@ -117,7 +117,8 @@ deploy_tasks = Table(
         "type",
         Text,
         CheckConstraint(
-            "type in ('metal.inspect', 'metal.deploy', 'metal.wipe', 'metal.rescue')", name="deploy_task_type"
+            "type in ('metal.inspect', 'metal.deploy', 'metal.wipe', 'metal.rescue', 'metal.attest')",
+            name="deploy_task_type",
         ),
         nullable=False,
     ),
@@ -225,7 +226,8 @@ deploy_runs = Table(
         "kind",
         Text,
         CheckConstraint(
-            "kind in ('inspect', 'wipe', 'deploy', 'stop', 'start', 'reboot', 'rescue')", name="deploy_run_kind"
+            "kind in ('inspect', 'wipe', 'deploy', 'stop', 'start', 'reboot', 'rescue', 'attest')",
+            name="deploy_run_kind",
         ),
         nullable=False,
     ),

@@ -1,4 +1,4 @@
-"""SQL of quarantines: times during which an operator, a probe, a fault report or a release keeps a slot out of service."""
+"""SQL of quarantines: times in which an operator, a probe, a fault report, a release or an attestation keeps a slot out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.store.slot_service import keep_slots
 
-Source = Literal["operator", "probe", "release"]
+Source = Literal["operator", "probe", "release", "attestation"]
 
 EVIDENCE_LENGTH_MAX = 16_000
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
-from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import MetalInspectReport
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
-from orchestrator.nodes.deploy_systems import run_store, store, task_store
-from orchestrator.nodes.deploy_systems.refusals import MachineUnknown, NotWipeable
+from orchestrator.nodes.deploy_systems import run_store, store
+from orchestrator.nodes.deploy_systems.refusals import NotWipeable
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
@@ -34,30 +32,18 @@ from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
-from orchestrator.problems import Invalid, InvalidState, NotFound
+from orchestrator.problems import InvalidState, NotFound
 from orchestrator.sites import firmware
 from orchestrator.sites.documents import run_document
 from orchestrator.sites.findings import finding_of, quarantine_node
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
+from orchestrator.sites.run_orders import RunOrder, insert_ordered, medium_of, require_idle
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import bmc_tasks, bmcs
-from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.tenancies import conclude, open_waiting, released_unseen
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _WORKER = Actor(ActorKind.WORKER, "deploy_runs")
-
-
-@dataclass(frozen=True, slots=True)
-class RunOrder:
-    """What an operator requests. `network` None: as the newest run of the node had it. `smbios_uuid` None: of the inspected
-    machine, else as the BMC reports it."""
-
-    kind: RunKind
-    network: MediumNetwork | None
-    smbios_uuid: UUID | None
-    macs: tuple[str, ...]
-    require_tpm: bool
 
 
 async def request_run(
@@ -82,17 +68,10 @@ async def request_run(
         owner = await released_unseen(tx, node_id) if order.kind is RunKind.WIPE else None
         if owner is None:
             await require_unused(tx, node_id, None, writing=order.kind is RunKind.WIPE)
-        await _require_idle(tx, node_id)
+        await require_idle(tx, node_id)
         work = await _work(tx, node_id, order)
-        medium = await _medium(tx, bmc, order)
-        by = f"{actor.kind.value}:{actor.id}"
-        task = await bmc_tasks.request_task(
-            tx, node_id, bmc.site_id, BmcTaskKind.POWER_OFF, by, REQUEST_SECONDS_MAX
-        )  # fmt: skip
-        await run_store.insert_run(
-            tx, node_id, bmc.site_id, work, {**medium, "addresses": asdict(addresses)}, by, task.id,
-            SITE_STEP_SECONDS_MAX, owner,
-        )  # fmt: skip
+        medium = await medium_of(tx, bmc, order)
+        await insert_ordered(tx, bmc, work, medium, addresses, f"{actor.kind.value}:{actor.id}", owner)
         said = {"kind": order.kind.value, **medium, "disks": work.parameters.get("disks")}
         await audit.record(tx, actor, "node.request_deploy_run", f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)
@@ -115,47 +94,6 @@ async def _work(tx: Transaction, node_id: UUID, order: RunOrder) -> RunWork:
             reason="other_machine",
         )
     return wipe_of(MetalInspectReport.model_validate(known.report))
-
-
-async def _require_idle(tx: Transaction, node_id: UUID) -> None:
-    """Return if no task of the machine's BMC or deploy system is open. Raises `InvalidState`."""
-    task = await bmc_tasks.lock_open(tx, node_id)
-    if task is not None:
-        raise InvalidState(f"a task ({task.kind.value}) of the BMC is open; wait for its end", state="task_open")
-    deploying = await task_store.find_open_of(tx, node_id)
-    if deploying is not None:
-        raise InvalidState(f"task {deploying} of the deploy system is open; wait for its end", state="deploy_task")
-
-
-async def _medium(tx: Transaction, bmc: Bmc, order: RunOrder) -> dict[str, object]:
-    """Machine and network of the deploy system. Raises `MachineUnknown`, `Invalid`."""
-    known = await store.read_machine(tx, bmc.node_id)
-    before = await run_store.read_newest(tx, bmc.node_id)
-    network = None if order.network is None else order.network.model_dump(mode="json")
-    if network is None and before is not None:
-        network = before.medium["network"]
-    if network is None:
-        message = "give the network of the deploy system; later runs of the node use it again"
-        raise Invalid(f"network: {message}", errors=[{"field": "network", "message": message}])
-    smbios_uuid = order.smbios_uuid or (known and known.smbios_uuid) or _reported(bmc)
-    if smbios_uuid is None:
-        raise MachineUnknown(
-            "neither inspection nor BMC has named the machine: request a look, or give its smbios_uuid"
-        )
-    macs = sorted({network["mac"], *order.macs})
-    strange = [] if known is None or order.smbios_uuid is not None else [mac for mac in macs if mac not in known.macs]
-    if strange:
-        message = f"{', '.join(strange)}: the inspection found no such port; give smbios_uuid if a port was replaced"
-        raise Invalid(message, errors=[{"field": "network.mac", "message": message}])
-    return {"network": network, "smbios_uuid": str(smbios_uuid), "macs": macs, "require_tpm": order.require_tpm}
-
-
-def _reported(bmc: Bmc) -> UUID | None:
-    """The SMBIOS UUID that the BMC reported at the last look."""
-    try:
-        return None if bmc.inventory is None else UUID(bmc.inventory["uuid"])
-    except ValueError:
-        return None
 
 
 async def stop_run(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:

@@ -59,7 +59,7 @@ PLAIN = frozenset(
         "low_threshold_micro_units", "expires_at", "owner", "break_glass", "verb",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
         "allocations", "reservations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm", "digest",
-        "attestation", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
+        "attestation", "attestation_id", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
         # Shared by all tenants.
         "sku", "gpus", "region", "image", "count", "kind", "resources", "resource_id", "consumer", "id", "shape",
         "gpu_model", "allowed_counts", "default_image", "price_micro_per_gpu_second", "sha256", "shapes", "gpu_models",

@@ -1,0 +1,1 @@
+"""Answers to attestations on demand."""

@@ -1,0 +1,1 @@
+"""Attestations on demand."""

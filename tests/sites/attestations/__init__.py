@@ -1,0 +1,1 @@
+"""Attestations of machines without an agent."""
