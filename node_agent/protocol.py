@@ -70,13 +70,12 @@ class TaskType(StrEnum):
     METAL_END_DEPLOY_SYSTEM = "metal.end_deploy_system"
     METAL_EJECT_MEDIUM = "metal.eject_medium"
     METAL_REACH = "metal.reach"
+    METAL_RESET_BMC = "metal.reset_bmc"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
 RELEASES: Final = frozenset({TaskType.VM_RELEASE, TaskType.DEPROVISION_USER})
-DEPLOY_TASKS: Final = frozenset(
-    map(TaskType, ("metal.inspect", "metal.deploy", "metal.wipe", "metal.rescue", "metal.attest"))
-)
+DEPLOY_TASKS: Final = frozenset(TaskType(f"metal.{work}") for work in ("inspect", "deploy", "wipe", "rescue", "attest"))
 """Tasks of a deploy system; a node's agent performs none of them."""
 OF_SITES: Final = frozenset(kind for kind in TaskType if kind.startswith("metal.")) - DEPLOY_TASKS
 """Tasks for agents of sites; a node's agent refuses them."""

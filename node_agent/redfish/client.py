@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from node_agent.redfish import accounts, description, firmware, logs
+from node_agent.redfish import accounts, description, firmware, logs, restart
 from node_agent.redfish.boot import Boot
 from node_agent.redfish.clock import Clock, SystemClock
 from node_agent.redfish.contract import (
@@ -120,8 +120,8 @@ class RedfishBmc(Bmc):
         return await firmware.update(self._session, image_url, targets)
 
     async def reset_bmc(self) -> None:
-        """Restart the BMC, and wait until it answers again."""
-        await firmware.reset_bmc(self._machine)
+        """Restart the BMC once, and wait until it was seen to restart and answers again."""
+        await restart.reset_bmc(self._machine)
 
     async def close(self) -> None:
         """Delete the session and close connections."""

@@ -84,6 +84,7 @@ class Deadlines:
     task_seconds: float = 1800
     poll_seconds: float = 1
     queue_seconds: float = 30
+    restart_seconds: float = 600
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,11 @@ class Bmc(Protocol):
         ...
 
     async def reset_bmc(self) -> None:
-        """Restart the BMC; returns once it answers again. The machine's power is not touched."""
+        """Restart the BMC by one command; returns once it was seen to restart and answers again with the pinned certificate.
+
+        Raises WithoutEffect if it was not seen to restart, OutcomeUnknown too if the command had no answer, NotBack if it
+        did not answer again within `restart_seconds`, CertificateChanged.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Firmware inventory, SimpleUpdate and restart of the BMC."""
+"""Firmware inventory and SimpleUpdate."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from node_agent.redfish.contract import FirmwareItem, UpdateOutcome
-from node_agent.redfish.machine import Machine, action_path, allowed_values, check_allowed
-from node_agent.redfish.problems import (
-    BmcProblem,
-    Busy,
-    NotSupported,
-    OutcomeUnknown,
-    Unreachable,
-    ValueNotAllowed,
-    WithoutEffect,
-)
+from node_agent.redfish.machine import action_path, allowed_values, check_allowed
+from node_agent.redfish.problems import NotSupported, ValueNotAllowed
 from node_agent.redfish.session import Session
 from node_agent.redfish.tasks import finished
 
 ITEMS_MAX: Final = 500
 TARGETS_MAX: Final = 64
 UPDATE: Final = "UpdateService.SimpleUpdate"
-RESET: Final = "Manager.Reset"
 
 
 async def inventory(session: Session) -> tuple[FirmwareItem, ...]:
@@ -55,36 +46,3 @@ async def update(session: Session, image_url: str, targets: tuple[str, ...]) -> 
         session, await session.post(path, body, deadlines.insert_seconds), deadlines.task_seconds
     )
     return UpdateOutcome(state, ids)
-
-
-async def reset_bmc(machine: Machine) -> None:
-    """See `Bmc.reset_bmc`. A restart is proven by a time without answers, or by another LastResetTime."""
-    session = machine.session
-    manager = await machine.manager(await machine.system())
-    path = action_path(session, manager, RESET)
-    if path is None:
-        raise NotSupported("the manager offers no reset")
-    allowed = await allowed_values(session, manager, RESET, "ResetType")
-    name = "GracefulRestart" if "GracefulRestart" in allowed else "ForceRestart"
-    check_allowed(name, allowed, "the manager's reset type")
-    unanswered: OutcomeUnknown | None = None
-    try:
-        await session.post(path, {"ResetType": name})
-    except OutcomeUnknown as unknown:
-        unanswered = unknown  # many BMCs end the connection with themselves
-    clock, deadlines = session.wire.clock, session.wire.deadlines
-    until, gone = clock.now() + deadlines.settle_seconds, False
-    while clock.now() < until:
-        await clock.sleep(deadlines.poll_seconds)
-        try:
-            now = await session.get(manager.path, "the manager", attempts=1)
-        except (Unreachable, Busy):
-            gone = True
-            continue
-        except BmcProblem:
-            continue
-        if gone or now.text("LastResetTime") != manager.text("LastResetTime"):
-            return
-    if gone:
-        raise Unreachable("the BMC was reset and has not answered since")
-    raise unanswered or WithoutEffect("the BMC reported success, and was not seen to restart")

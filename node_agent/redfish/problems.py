@@ -96,6 +96,13 @@ class NotSettled(BmcProblem):
         self.last_seen = last_seen
 
 
+class NotBack(BmcProblem):
+    """The BMC was reset and did not answer again in time, or not to the same credentials."""
+
+    code = "bmc_not_back"
+    next_step = "Check the BMC's network and power, and its account; then describe the machine again."
+
+
 class WithoutEffect(BmcProblem):
     """The BMC reported success, and what was read back is as before."""
 
@@ -127,6 +134,7 @@ PROBLEMS: tuple[type[BmcProblem], ...] = (
     OutcomeUnknown,
     Busy,
     NotSettled,
+    NotBack,
     WithoutEffect,
     TaskFailed,
     AnswerUnreadable,

@@ -28,5 +28,6 @@ class CrashPoint(StrEnum):
     END_AFTER_OFF = "end.after_off"
     END_AFTER_EJECTED = "end.after_ejected"
     END_AFTER_DISK = "end.after_disk"
+    RESET_AFTER_BACK = "bmc_reset.after_back"
     REPORT_BEFORE_SENT = "bmc_report.before_sent"
     REPORT_AFTER_ANSWER = "bmc_report.after_answer"

@@ -24,7 +24,7 @@ from node_agent.clock import ServerClock
 from node_agent.protocol import TaskBody, TaskType
 from node_agent.redfish.contract import Bmc, BmcAccess, PowerOutcome, SystemDescription, Working
 from node_agent.redfish.problems import BmcProblem, CredentialsRefused, NotSettled, OutcomeUnknown
-from node_agent.site import boots, power
+from node_agent.site import boots, power, resets
 from node_agent.site.bmcs import Connect
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.descriptions import inventory_of
@@ -100,6 +100,8 @@ class BmcEffects:
                     return await self._reached_by_ssh(order)
                 if body.type is TaskType.METAL_EJECT_MEDIUM:
                     return await self._eject(order)
+                if body.type is TaskType.METAL_RESET_BMC:
+                    return await self._bmc_reset(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
                 return await self._powered(order)
@@ -124,6 +126,10 @@ class BmcEffects:
 
     async def _look(self, order: Order) -> BmcTaskReport:
         generation, found = await self._with_password(order, lambda bmc: bmc.describe())
+        return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
+
+    async def _bmc_reset(self, order: Order) -> BmcTaskReport:
+        generation, found = await self._with_password(order, resets.reset_bmc)
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
     async def _reached_by_ssh(self, order: Order) -> BmcTaskReport:

@@ -51,6 +51,7 @@ class BmcTaskKind(StrEnum):
     END_DEPLOY = "end_deploy"
     EJECT = "eject"
     REACH = "reach"
+    RESET_BMC = "reset_bmc"
 
 
 class BmcPassword(Wire):

@@ -77,9 +77,9 @@ _NODE: Mapping[str, Schema] = {"node_id": ID, "name": TEXT}
 _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _SLOTS_ENDED = {"node_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)}
 _ATTESTED = {"node_id": ID, "attestation_id": ID, "verdict": TEXT, "code": nullable(TEXT), "detail": TEXT}
+_BMC_RESET = {"node_id": ID, "task_id": ID, "outcome": TEXT, "failure": nullable(TEXT)}
 _RUN_ENDED = {"node_id": ID, "deploy_run_id": ID, "kind": TEXT, "outcome": TEXT, "failure": nullable(TEXT)}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
-
 _BALANCE: Mapping[str, Schema] = {
     "settled_micro_units": AMOUNT, "accruing_micro_units": WHOLE, "available_micro_units": AMOUNT,
     "low_threshold_micro_units": nullable(AMOUNT), "rate_micro_units_per_second": WHOLE, "runs_out_at": nullable(TIME),
@@ -316,6 +316,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         {**_SLOTS_ENDED, "burn_in_id": ID},
     ),
     EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
+    EventType.NODE_BMC_RESET_ENDED: EventKind(_O, "a reset of a BMC has ended", _BMC_RESET),
     EventType.NODE_ATTESTATION_ENDED: EventKind(_O, "an attestation on demand has ended", _ATTESTED),
     EventType.NODE_DEPLOY_RUN_ENDED: EventKind(
         _O, "a run of a deploy system has ended", _RUN_ENDED, {"findings": {"type": "array", "items": OBJECT}}

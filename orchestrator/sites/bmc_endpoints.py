@@ -94,6 +94,13 @@ async def reseal(node_id: UUID, write: AdminWrite, body: Nothing | None = None) 
     return await _request(node_id, write, BmcTaskKind.RESEAL)
 
 
+@router.post("/nodes/{node_id}/bmc/reset", response_model=Bmc)
+@requires(tenant=NO_TENANT, operator=FLEET)
+async def reset(node_id: UUID, write: AdminWrite, body: Nothing | None = None) -> Response:
+    """Have the site's agent restart the BMC, and prove that it is back. The machine's power is not commanded."""
+    return await _request(node_id, write, BmcTaskKind.RESET_BMC)
+
+
 @router.post("/nodes/{node_id}/bmc/power", response_model=Bmc)
 @requires(tenant=NO_TENANT, operator=FLEET)
 async def power(node_id: UUID, body: SwitchMachine, write: AdminWrite) -> Response:

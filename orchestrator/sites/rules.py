@@ -36,10 +36,11 @@ TYPES: Final = {
     BmcTaskKind.END_DEPLOY: TaskType.METAL_END_DEPLOY_SYSTEM,
     BmcTaskKind.EJECT: TaskType.METAL_EJECT_MEDIUM,
     BmcTaskKind.REACH: TaskType.METAL_REACH,
+    BmcTaskKind.RESET_BMC: TaskType.METAL_RESET_BMC,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""
-DESCRIBING: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.END_DEPLOY})
+DESCRIBING: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.END_DEPLOY, BmcTaskKind.RESET_BMC})
 """What reports the machine as its BMC describes it; agents of the version before do not at the end of a deploy system."""
 POWERED: Final = {
     BmcTaskKind.POWER_ON: "On",
@@ -49,6 +50,8 @@ POWERED: Final = {
     BmcTaskKind.END_DEPLOY: "Off",
 }
 """The power state with which a completed task of these kinds ends."""
+DESCRIBED: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.RESET_BMC})
+"""Kinds that have completed only with a description."""
 STOPPING: Final = frozenset({BmcTaskKind.POWER_OFF, BmcTaskKind.POWER_RESET, BmcTaskKind.START_DEPLOY})
 """What ends a system that runs on the machine, so that the machine must not be in use."""
 

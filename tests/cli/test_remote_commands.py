@@ -100,6 +100,7 @@ REMOTE: dict[str, list[str]] = {
     "node burn-ins": ["n"],
     "node gpu-reset": ["n", "0"],
     "node attest": ["n"],
+    "node bmc reset": ["n"],
     "node gpu-resets": ["n"],
     "node deploy-system": ["n"],
     "node inspect": ["n"],

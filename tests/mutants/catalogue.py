@@ -63,6 +63,7 @@ from tests.mutants.fleet import (
 )
 from tests.mutants.metal import (
     attestations,
+    bmc_resets,
     deploy_systems,
     deploy_work,
     liveness,
@@ -95,6 +96,7 @@ MODULES = (
     images,
     deploy_systems,
     attestations,
+    bmc_resets,
     maintenance_tasks,
     consoles,
     networks,

@@ -17,7 +17,8 @@ from tests.support.waiting import wait_for
 POWER = tuple(point for point in CrashPoint if point.startswith("power."))
 BOOTS = tuple(point for point in CrashPoint if point.startswith(("start.", "end.")))
 EJECT = tuple(point for point in CrashPoint if point.startswith("eject."))
-ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT))
+RESETTING = CrashPoint.RESET_AFTER_BACK
+ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT, RESETTING))
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 
@@ -54,6 +55,22 @@ def test_a_standby_finishes_a_rotation_that_a_killed_agent_began(stage: Stage, s
             assert second.metric("berth_site_agent_lease_held") == 1
         assert second.stop() == 0
         assert site.holder() != "second", "an orderly stop gives the lease up"
+
+
+@pytest.mark.full
+def test_a_standby_proves_a_reset_of_a_bmc_that_a_killed_agent_began(stage: Stage, site: Site) -> None:
+    """Quicker, at each request of the agent: tests/sites/resets/test_resets.py."""
+    first = site.agent("first", crash_at=f"{RESETTING}:1")
+    site.wait_for_holder("first")
+    site.agent("second")
+    with stage.machine() as machine:
+        site.put_bmc(machine)
+        stage.request(machine.node_id, "reset")
+        wait_for(first.died, "the first agent kills itself", 60)
+        wait_for(lambda: stage.bmc(machine.node_id)["task"]["outcome"] is not None, "the task ends", 120)
+        task = stage.bmc(machine.node_id)["task"]
+        assert (task["kind"], task["outcome"], task["failure"]) == ("reset_bmc", "completed", None)
+        assert machine.service.machine.restarts == 2, "the next holder resets it once more"
 
 
 @pytest.mark.full

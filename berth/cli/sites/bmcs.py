@@ -155,6 +155,13 @@ def reseal(session: Session, node: Name) -> None:
         show_one(session, client.reseal_bmc_password(client.get_node(node).id), ROWS)
 
 
+@command(app, "reset")
+def reset(session: Session, node: Name) -> None:
+    """Have the site's agent restart the BMC itself; the machine goes on. `berth node bmc show` has the result."""
+    with session.client() as client:
+        show_one(session, client.reset_bmc(client.get_node(node).id), ROWS)
+
+
 class Verb(StrEnum):
     """`reset`: off by force, then on."""
 

@@ -102,6 +102,11 @@ def reseal_bmc_password(node_id: UUID, *, idempotency_key: str | None = None) ->
     return write("POST", f"{NODES}/{node_id}/bmc/reseal", Bmc, {}, idempotency_key)
 
 
+def reset_bmc(node_id: UUID, *, idempotency_key: str | None = None) -> Call[Bmc]:
+    """Have the site's agent restart the BMC itself. Raises `NotFound`, `InvalidState`: something works on the machine."""
+    return write("POST", f"{NODES}/{node_id}/bmc/reset", Bmc, {}, idempotency_key)
+
+
 def switch_machine(
     node_id: UUID, *, verb: Literal["on", "off", "reset"], idempotency_key: str | None = None
 ) -> Call[Bmc]:

@@ -45,6 +45,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.slot_returned",
     "node.burn_in_ended",
     "node.gpu_reset_ended",
+    "node.bmc_reset_ended",
     "node.attestation_ended",
     "node.deploy_run_ended",
     "node.orphan_found",

@@ -71,6 +71,7 @@ class HardwareMethods:
     describe_bmc = now(sites.describe_bmc)
     rotate_bmc_password = now(sites.rotate_bmc_password)
     reseal_bmc_password = now(sites.reseal_bmc_password)
+    reset_bmc = now(sites.reset_bmc)
     switch_machine = now(sites.switch_machine)
     run_deploy_system = now(sites.run_deploy_system)
     get_deploy_run = now(sites.get_deploy_run)

@@ -73,6 +73,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/gpu-reset": "node.gpu_reset",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/quarantine": "node.slot_quarantine",
     "POST /api/v1/admin/nodes/{node_id}/slots/{slot_index}/return": "node.slot_return",
+    "POST /api/v1/admin/nodes/{node_id}/bmc/reset": "node.bmc_reset",
     "POST /api/v1/admin/nodes/{node_id}/attestation": "node.attest",
     "POST /api/v1/admin/nodes/{node_id}/attestation/accept": "node.accept_attestation",
     "PUT /api/v1/admin/firmware-lists": "firmware_list.put",

@@ -136,7 +136,8 @@ async def request_bmc_task(
     """200 with the BMC and its open task; an open one of the same kind is the answer.
 
     Refusals: `NotFound`; `InvalidState` if a task of another kind or a run is open; for what ends a running system also
-    `NodeInUse`, and `InvalidState` if the node is in service or a deploy system performs a task.
+    `NodeInUse`, and `InvalidState` if the node is in service; for that and a reset of the BMC `InvalidState` if a deploy system
+    performs a task: it reads its medium through the BMC.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -150,11 +151,13 @@ async def request_bmc_task(
             raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")
         if kind in STOPPING:
             await require_stoppable(tx, node_id)
+        elif kind is BmcTaskKind.RESET_BMC:
+            await require_no_deploy_task(tx, node_id)
         if task is None:
             by = f"{actor.kind.value}:{actor.id}"
             task = await bmc_tasks.request_task(tx, node_id, bmc.site_id, kind, by, REQUEST_SECONDS_MAX)
         said = {"task_id": str(task.id), "kind": kind.value}
-        action = "node.bmc_power" if kind in POWERED else f"node.bmc_{kind.value}"
+        action = "node.bmc_power" if kind in POWERED else f"node.bmc_{kind.value.removesuffix('_bmc')}"
         await audit.record(tx, actor, action, f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)
 
@@ -170,6 +173,11 @@ async def require_stoppable(tx: Transaction, node_id: UUID) -> None:
         raise NodeInUse("the machine is in use; it is not switched off before that has ended", claims=claims)
     if obstacle is not None:
         raise InvalidState("the node is in service, or retired; cordon it first", state=use.state.value)
+    await require_no_deploy_task(tx, node_id)
+
+
+async def require_no_deploy_task(tx: Transaction, node_id: UUID) -> None:
+    """Return if no deploy system performs a task on the locked node. Raises `InvalidState`."""
     task = await deploy_tasks.read_open(tx, node_id)
     if task is not None and task.task_id is not None:
         raise InvalidState(

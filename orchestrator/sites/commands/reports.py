@@ -17,7 +17,8 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
-from orchestrator.sites.rules import DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
+from orchestrator.sites.resets import emit_reset_ended
+from orchestrator.sites.rules import DESCRIBED, DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
@@ -114,6 +115,7 @@ async def accept_bmc_report(
         await _apply(tx, locked, report)
         failure = None if report.failure is None else f"{report.failure.code}: {report.failure.detail}"
         await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure, report.power_state)
+        await emit_reset_ended(tx, task, report.outcome, failure)
         said = {
             "task_id": str(task_id), "kind": task.kind.value, "outcome": report.outcome, "failure": failure,
             "generation": report.generation,
@@ -131,8 +133,8 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
     if completed is not (report.failure is None):
         raise _invalid("failure", "is given unless the task completed")
     looked = report.inventory is not None and report.power_state is not None
-    if completed and kind is BmcTaskKind.LOOK and not looked:
-        raise _invalid("inventory", "a completed look has an inventory and a power state")
+    if completed and kind in DESCRIBED and not looked:
+        raise _invalid("inventory", f"a completed {kind.value} has an inventory and a power state")
     if completed and kind in POWERED and report.power_state != POWERED[kind]:
         raise _invalid("power_state", f"a completed task of this kind ends with {POWERED[kind]}")
     if completed and kind is BmcTaskKind.ROTATE and report.generation != bmc.pending_generation:

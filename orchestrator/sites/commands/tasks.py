@@ -15,6 +15,7 @@ from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, transact
 from orchestrator.sites.boots import permit_boot
+from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import SEALING, STOPPING, verdict_of_silence
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
@@ -97,6 +98,7 @@ async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
 
 async def _end(tx: Transaction, task: BmcTask, outcome: BmcTaskOutcome, failure: str) -> Advanced:
     await bmc_tasks.end_task(tx, task.id, outcome, failure)
+    await emit_reset_ended(tx, task, outcome.value, failure)
     said = {"task_id": str(task.id), "kind": task.kind.value, "outcome": outcome.value, "failure": failure}
     await audit.record(tx, _WORKER, "node.bmc_task_ended", f"nodes/{task.node_id}", said, None)
     return Advanced(outcome.value)

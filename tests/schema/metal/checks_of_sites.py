@@ -81,6 +81,7 @@ CHECKS = {
         "end_deploy",
         "eject",
         "reach",
+        "reset_bmc",
     ),
     "bmc_task_outcome": Check(
         "bmc_tasks", ({**_FAILED, "outcome": "lost"},), ({}, _ENDED, _FAILED, {**_FAILED, "outcome": "unknown"})

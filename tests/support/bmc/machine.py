@@ -38,6 +38,9 @@ class Options:
     task_state: str = "Completed"
     lockout_after: int = 5
     storage_fails: bool = False
+    restart_seconds: float = 5.0  # without answers after a reset of the BMC; infinite: it does not come back
+    states_last_reset: bool = True
+    restart_effect: Callable[[], None] | None = None  # what else a reset of the BMC does
 
 
 @dataclass
@@ -131,4 +134,6 @@ class StubMachine:
         self.effects.append("bmc")
         self.restarts += 1
         self.sessions.clear()
-        self.silent_until = self.clock.now() + 5
+        self.silent_until = self.clock.now() + self.options.restart_seconds
+        if self.options.restart_effect is not None:
+            self.options.restart_effect()

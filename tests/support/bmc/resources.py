@@ -236,6 +236,8 @@ def _manager(machine: StubMachine) -> dict[str, Resource]:
             }
         },
     )
+    if not machine.options.states_last_reset:
+        del manager["LastResetTime"]
     if not machine.options.media_of_system:
         manager["VirtualMedia"] = link(media_base(machine))
     return {"/redfish/v1/Managers": collection("/redfish/v1/Managers", "Manager", [MANAGER]), MANAGER: manager}

@@ -1,0 +1,1 @@
+"""Revisions from 0057 on."""

@@ -1,0 +1,1 @@
+"""Resets of BMCs."""
