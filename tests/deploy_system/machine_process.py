@@ -1,7 +1,7 @@
 """`python -m tests.deploy_system.machine_process MEDIUM ROOT_KEYS DIRECTORY`: a deploy system on a machine made of files.
 
 It runs the code of the real one but for the work: `performed` in the directory counts what was performed. The file
-`hold` makes the work wait until it is gone.
+`hold` makes the work wait until it is gone, `fails` makes a rescue fail.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def settings_of(medium: Path, root_keys: Path, directory: Path) -> DeploySetting
 
     def rescue(host: Host, parameters: Any, progress: Progress) -> Report:
         note(parameters)
+        if (directory / "fails").exists():
+            raise WorkFailed(DeployFailureCode.RESCUE_UNAVAILABLE, "rescue", "no server", "build a medium")
         return MetalRescueReport(host_key="ssh-ed25519 AAAA")
 
     work: dict[TaskType, Work] = {

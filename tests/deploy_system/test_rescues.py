@@ -50,6 +50,21 @@ def test_it_waits_for_the_hand_over_and_deletes_the_token(
     assert stage.shown(node)["state"] == "handed_over"
 
 
+def test_a_rescue_that_cannot_be_prepared_powers_the_machine_off(
+    stage: Stage, machines: list[Started], tmp_path: Path
+) -> None:
+    (tmp_path / "fails").touch()
+    node = stage.node()
+    permitted = stage.permit(node)
+    order(stage, node, TaskType.METAL_RESCUE, claim(stage, node, "maintenance"))
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    assert machine.ended() == (0, "")
+    assert stage.advance(node) is Advanced.FAILED
+    assert stage.listed(node)["failure"].startswith("rescue_unavailable: ")
+
+
 @pytest.mark.parametrize("by", ["revoked", "superseded"])
 def test_any_other_end_of_the_permission_is_no_hand_over(
     stage: Stage, machines: list[Started], tmp_path: Path, by: str

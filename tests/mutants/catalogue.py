@@ -70,6 +70,7 @@ from tests.mutants.metal import (
     machine_demo,
     redfish,
     releases,
+    rescues,
     runs,
     sites,
 )
@@ -113,6 +114,7 @@ MODULES = (
     liveness,
     redfish,
     releases,
+    rescues,
     runs,
     sites,
     spanning,

@@ -18,6 +18,7 @@ from node_agent.wire.deploy_tasks import (
     DiskIdentity,
     MetalDeployParameters,
     MetalInspectReport,
+    MetalParameters,
     MetalRescueParameters,
 )
 from node_agent.wire.fields import first_error
@@ -69,14 +70,7 @@ def deploy_of(
         raise NotDeployable(
             "task_refused", f"the deployment cannot be described: {first_error(error)[:300]}"
         ) from error
-    content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
-    size = size_of(content) + _LATER_BYTES
-    if size > PARAMETERS_BYTES_MAX:
-        raise NotDeployable(
-            "task_refused",
-            f"login_too_large: keys and user data make a task of {size} bytes, at most {PARAMETERS_BYTES_MAX}: shorten them, or"
-            " have the user data fetch the rest",
-        )
+    content = _bounded(parameters)
     return RunWork(RunKind.DEPLOY, content, deploy_seconds(image.disk_bytes_min))
 
 
@@ -91,13 +85,21 @@ def rescue_of(ssh_public_keys: Sequence[str]) -> RunWork:
         parameters = MetalRescueParameters(deploy_epoch=_ANY_EPOCH, ssh_public_keys=list(ssh_public_keys))
     except ValidationError as error:
         raise NotDeployable("task_refused", f"the rescue cannot be described: {first_error(error)[:300]}") from error
+    content = _bounded(parameters)
+    return RunWork(RunKind.RESCUE, content, RUN_SECONDS_MAX)
+
+
+def _bounded(parameters: MetalParameters) -> dict[str, Any]:
+    """The parameters without what is known later. Raises `NotDeployable` if they make too large a task."""
     content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
     size = size_of(content) + _LATER_BYTES
     if size > PARAMETERS_BYTES_MAX:
         raise NotDeployable(
-            "task_refused", f"login_too_large: the keys make a task of {size} bytes, at most {PARAMETERS_BYTES_MAX}"
+            "task_refused",
+            f"login_too_large: keys and user data make a task of {size} bytes, at most {PARAMETERS_BYTES_MAX}: shorten them, or"
+            " have the user data fetch the rest",
         )
-    return RunWork(RunKind.RESCUE, content, RUN_SECONDS_MAX)
+    return content
 
 
 def size_of(parameters: dict[str, Any]) -> int:

@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
     ),
     _rented(
         "verbs push out the runs with reports", "orchestrator/nodes/deploy_systems/run_store.py",
-        " and (kind in ('stop', 'start', 'reboot')) = :switches", "",
+        " and (kind in ('stop', 'start', 'reboot', 'rescue')) = :switches", "",
         f"{_VERBS}::test_runs_that_switch_push_out_no_run_with_a_report",
     ),
     _rented(
@@ -214,7 +214,7 @@ MUTANTS: list[Mutant] = [
     ),
     _rented(
         "keys stay in the task of the deploy system", "orchestrator/nodes/deploy_systems/task_store.py",
-        "set parameters = parameters - 'config_drive',", "set parameters = parameters,",
+        "set parameters = parameters - 'config_drive'", "set parameters = parameters",
         f"{_RENTING}::test_nothing_of_the_tenants_login_stays_after_the_release",
     ),
     _rented(

@@ -11,7 +11,7 @@ import pytest
 
 from node_agent.wire import deploy_tasks
 from orchestrator.http import fields
-from orchestrator.nodes.deploy_systems.deploy_orders import size_of
+from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, rescue_of, size_of
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from orchestrator.tasks.store import site_tasks
 from orchestrator.tenants.ssh_key_format import LINE_LENGTH_MAX
@@ -54,6 +54,22 @@ def test_login_data_is_deployed_or_refused(
             assert rent.task["failure_detail"].startswith("login_too_large: ")
 
     play(scene)
+
+
+@pytest.mark.parametrize(
+    ("keys", "detail"),
+    [
+        ([], "no_keys: "),
+        ([f"ssh-rsa {'A' * 16_000}"] * 9, "login_too_large: "),
+        ([f"{KEY}\n{KEY}"], "the rescue cannot"),
+    ],
+)
+def test_a_rescue_that_no_deploy_system_can_have_is_refused(keys: list[str], detail: str) -> None:
+    with pytest.raises(NotDeployable) as refused:
+        rescue_of(keys)
+    assert refused.value.code == "task_refused"
+    assert refused.value.detail.startswith(detail)
+    assert rescue_of([KEY]).parameters == {"ssh_public_keys": [KEY]}
 
 
 def test_parameters_are_measured_as_postgresql_does(database_url: str) -> None:

@@ -15,7 +15,7 @@ from orchestrator.allocations.states import AllocationState, Verb
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.nodes.deploy_systems.queries import require_deploy_standing
 from orchestrator.nodes.deploy_systems.refusals import DeploySystemEnded
-from orchestrator.nodes.deploy_systems.run_rules import HISTORY_MAX, Move
+from orchestrator.nodes.deploy_systems.run_rules import END_ATTEMPTS_MAX, HISTORY_MAX, Move
 from orchestrator.sites.commands.runs import advance_run
 from orchestrator.sites.tenancies import RESCUE_USER
 from orchestrator.tasks.store.site_tasks import PROVISION_SECONDS_MAX
@@ -284,6 +284,44 @@ def test_keys_that_the_tenant_has_removed_let_in_nobody(play: Callable[[Scene], 
     play(scene)
 
 
+def test_another_key_of_the_tenant_does_not_log_in(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        await rent.activate()
+        rent.run.stage.fleet.connection.execute(
+            "insert into ssh_keys (tenant_id, name, public_key, fingerprint) values (%s, 'other', %s, 'SHA256:x')",
+            (rent.seeded.tenant_id, OTHER_KEY),
+        )
+        await rent.order(Verb.RESCUE)
+        assert await rent.steps() is Move.WORK
+        parameters = rent.run.row("select parameters from deploy_tasks where type = 'metal.rescue'")[0]
+        assert parameters["ssh_public_keys"] == [SSH_KEY], "it was never meant for this machine"
+
+    play(scene)
+
+
+def test_a_rescue_that_cannot_be_left_is_tried_as_often_as_any_end(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        await rent.activate()
+        await rent.rescue()
+        rent.run.machine.service.script.add("Reset", Fault.LIE, 99)
+        await rent.order(Verb.REBOOT)
+        moves = []
+        while rent.task["state"] == "queued":
+            move = await rent.run.advance()
+            moves += [move] if move else []
+            if move is None:
+                await rent.run.perform()
+        assert moves == [Move.OPEN, *[Move.END_AGAIN] * (END_ATTEMPTS_MAX - 1), Move.CLOSE]
+        assert (await rent.ordered()).code == "machine_run_failed"
+        assert rent.row["guest_failure_detail"].startswith("not_ended: ")
+        rent.run.machine.service.script.rules.clear()
+        await rent.order(Verb.START)
+        assert await rent.run.advance() is Move.OPEN
+        assert (await rent.run.shown())["step"] == "end", "a start believes no machine that may run the rescue system"
+
+    play(scene)
+
+
 def test_a_worker_that_dies_before_any_step_of_a_rescue_leaves_the_step_before(
     database_url: str, play: Callable[[Scene], None]
 ) -> None:
@@ -322,12 +360,13 @@ def test_rescues_push_out_no_run_with_a_report(play: Callable[[Scene], None]) ->
     async def scene(rent: Renting) -> None:
         await rent.activate()
         before: Any = rent.run.row("select array_agg(id order by id) from deploy_runs")[0]
-        for _ in range(HISTORY_MAX // 2 + 2):
+        for _ in range(HISTORY_MAX + 2):
             await rent.rescue()
             await rent.order(Verb.STOP)
             await rent.steps()
             await rent.ordered()
         kept = rent.run.row("select array_agg(id order by id) from deploy_runs where kind not in ('stop', 'rescue')")[0]
         assert kept == before
+        assert rent.run.row("select count(*) from deploy_runs where kind in ('stop', 'rescue')")[0] <= HISTORY_MAX + 1
 
     play(scene)
