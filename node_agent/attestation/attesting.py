@@ -21,12 +21,13 @@ from node_agent.wire.deploy_tasks import DETAIL_MAX, FirmwareVersion
 
 log = structlog.get_logger("node_agent.attestation")
 
+ANSWER_SECONDS_MAX: Final = 240.0
 EVENT_LOG: Final = "kernel/security/tpm0/binary_bios_measurements"
 EVENT_LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
-async def attest(tpm: Tpm | None, nonce: str, host: Host) -> AttestationReport:
-    """Quote the nonce (hex), and read what the quote does not cover."""
+async def attest(tpm: Tpm | None, nonce: str, host: Host, seconds_max: float = ANSWER_SECONDS_MAX) -> AttestationReport:
+    """Quote the nonce (hex), and read what the quote does not cover. The TPM has `seconds_max`, less than its task."""
     gaps = Gaps()
     firmware, event_log = await asyncio.to_thread(_read, host, gaps)
     proof: AttestationProof | None = None
@@ -35,7 +36,10 @@ async def attest(tpm: Tpm | None, nonce: str, host: Host) -> AttestationReport:
         failure, detail = "tpm_absent", "no TPM is configured (BERTH_TPM_TCTI), or the machine has none"
     else:
         try:
-            proof = await tpm.attest(bytes.fromhex(nonce))
+            async with asyncio.timeout(seconds_max):
+                proof = await tpm.attest(bytes.fromhex(nonce))
+        except TimeoutError:
+            failure, detail = "tpm_failed", f"the TPM did not answer within {seconds_max:g} s"
         except (TpmFailed, OSError, ValueError) as error:
             failure, detail = "tpm_failed", str(error)
     report = AttestationReport.model_validate(

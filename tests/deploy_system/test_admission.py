@@ -10,9 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from node_agent.clock import ServerClock
-from node_agent.deploy_system.admission import Admitted, Refused, Trust, Untrusted, admit
+from node_agent.deploy_system.admission import PARAMETERS, Admitted, Refused, Trust, Untrusted, admit
+from node_agent.deploy_system.performing import work_of_machine
 from node_agent.key_set import KeySet, key_id, task_key
-from node_agent.protocol import HandedOutTask, TaskBody, TaskType, sign_task
+from node_agent.protocol import DEPLOY_TASKS, HandedOutTask, TaskBody, TaskType, sign_task
+from orchestrator.nodes.commands.deploy_tasks import REPORTS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY, OTHER_KEY = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
@@ -69,3 +71,7 @@ def test_what_must_not_be_done_is_refused(changes: dict[str, Any], why: str) -> 
     found = judged(**changes)
     assert isinstance(found, Refused)
     assert why in found.detail
+
+
+def test_every_task_of_a_deploy_system_is_admitted_performed_and_reported() -> None:
+    assert set(PARAMETERS) == set(work_of_machine("")) == set(REPORTS) == set(DEPLOY_TASKS)

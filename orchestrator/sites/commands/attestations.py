@@ -218,7 +218,8 @@ async def _of_task(tx: Transaction, node_id: UUID, known: OpenAttestation, facts
     if known.task_state is TaskState.FAILED:
         return _without_report(AttestationCode.TASK_FAILED, known.task_failure or "the agent reported no reason")
     if known.task_state is not TaskState.COMPLETED:
-        return _without_report(AttestationCode.EXPIRED, "the node did not answer in time")
+        state = "gone" if known.task_state is None else known.task_state.value
+        return _without_report(AttestationCode.EXPIRED, f"the node did not answer: its task is {state}")
     is_late = known.task_finished_at is not None and known.task_finished_at > known.waits_until
     vendor, product = _model(facts)
 

@@ -121,6 +121,10 @@ MUTANTS: list[Mutant] = [
         f"{_OF_AGENT}::test_an_agent_that_is_killed_meanwhile_reports_that_and_answers_the_next",
     ),
     _mutant(
+        "a TPM that hangs is waited for", "node_agent/attestation/attesting.py", "asyncio.timeout(seconds_max)",
+        "asyncio.timeout(None)", f"{_OF_AGENT}::test_a_tpm_that_hangs_is_given_up_before_the_task_ends",
+    ),
+    _mutant(
         "an event log of any length is read", "node_agent/attestation/attesting.py",
         "    if len(content) > EVENT_LOG_BYTES_MAX:\n", "    if False:\n",
         f"{_OF_AGENT}::test_the_event_log_is_digested_within_a_bound",

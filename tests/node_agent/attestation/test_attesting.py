@@ -12,14 +12,21 @@ from typing import Any
 
 import pytest
 
-from node_agent.attestation.attesting import EVENT_LOG, EVENT_LOG_BYTES_MAX
+from node_agent.attestation.attesting import ANSWER_SECONDS_MAX, EVENT_LOG, EVENT_LOG_BYTES_MAX, attest
 from node_agent.attestation.tpm import Tpm
 from node_agent.deploy_system.work.attesting import attest_machine
 from node_agent.deploy_system.work.contract import Host, ToolRun
 from node_agent.protocol import FailureCode, TaskType
 from node_agent.wire.attestations import AttestationReport, MetalAttestParameters
 from node_agent.wire.deploy_tasks import FirmwareVersion
-from orchestrator.nodes.attestation.rules import AttestationCode, Expected, Judgement, Verdict, judge
+from orchestrator.nodes.attestation.rules import (
+    ATTEST_SECONDS_MAX,
+    AttestationCode,
+    Expected,
+    Judgement,
+    Verdict,
+    judge,
+)
 from orchestrator.nodes.attestation.structures import read_attestation_key
 from tests.api.nodes.attestation.swtpm import MISSING, WHY_NOT, running_tpm
 from tests.node_agent.agents import AgentProcess, Tenant
@@ -123,6 +130,21 @@ def test_an_agent_that_is_killed_meanwhile_reports_that_and_answers_the_next(pla
 
     with running_tpm(tmp_path / "swtpm") as tcti:
         play(scenario, started=False, BERTH_TPM_TCTI=tcti)
+
+
+def test_a_tpm_that_hangs_is_given_up_before_the_task_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, marker = tmp_path / "programs", tmp_path / "begun"
+    slow.mkdir()
+    (slow / "tpm2_createek").write_text(_SLOW.format(marker=marker))
+    (slow / "tpm2_createek").chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    report = asyncio.run(attest(Tpm("none", scratch), NONCE, host(tmp_path), 1.0))
+    assert (report.proof, report.failure) == (None, "tpm_failed")
+    assert report.detail == "the TPM did not answer within 1 s"
+    assert (marker.exists(), list(scratch.iterdir())) == (True, [])
+    assert ANSWER_SECONDS_MAX < ATTEST_SECONDS_MAX
 
 
 def note(step: str, detail: str, /) -> None:
