@@ -107,12 +107,8 @@ class ReleaseParameters(Wire):
     faults: dict[str, str] = Field(default_factory=dict)
 
 
-class VerbParameters(Wire):
+class VerbParameters(ReleaseParameters):
     """What `allocation.reboot`, `stop` and `start` need. The guest has `graceful_seconds` before it is killed."""
-
-    slots: Annotated[list[int], Field(min_length=1)]
-    graceful_seconds: Seconds = 10.0
-    faults: dict[str, str] = Field(default_factory=dict)
 
 
 class RebuildParameters(ProvisionParameters):

@@ -23,7 +23,7 @@ USE_A_SERVER_DIRECTLY = {
     "certificate verify", "migrate", "doctor", "verify", "admin-key create", "events rebuild", "archive run",
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
-    "backup run", "backup stream", "backup list", "backup verify", "backup keys", "backup open-keys",
+    "backup run", "backup stream", "backup list", "backup verify", "backup restore", "backup keys", "backup open-keys",
     "backup new-recovery-key", "restore begin", "restore export", "restore nodes", "restore run",
     "restore show", "site new-recovery-key",
 }  # fmt: skip

@@ -174,7 +174,7 @@ MUTANTS: list[Mutant] = [
         "node_agent/site/media.py",
         "secret=_secret(medium.token)",
         "secret=_secret(medium.token + self._place.url)",
-        (f"{BOOTS}::test_start_and_end_are_finished_whatever_step_an_agent_ends_at",),
+        (f"{BOOTS}::test_start_eject_and_end_are_finished_whatever_step_an_agent_ends_at",),
     ),
     Mutant(
         "sites: a boot from the medium stays set after the end",
@@ -347,6 +347,6 @@ MUTANTS: list[Mutant] = [
         "node_agent/site/boots.py",
         "        if not (found.inserted and is_medium_of(found.image, medium.token)):",
         "        if found.image != url:",
-        (f"{BOOTS}::test_start_and_end_are_finished_whatever_step_an_agent_ends_at",),
+        (f"{BOOTS}::test_start_eject_and_end_are_finished_whatever_step_an_agent_ends_at",),
     ),
 ]
