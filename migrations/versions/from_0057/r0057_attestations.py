@@ -8,7 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0057"
 down_revision = "0056"
-LOCKS = ("deploy_runs", "deploy_tasks", "slot_quarantines")
+LOCKS = ("nodes", "deploy_runs", "deploy_tasks", "slot_quarantines")
 
 _STATEMENTS = b"""
 create table node_attestations (
