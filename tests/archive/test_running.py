@@ -15,7 +15,7 @@ from berth.cli.deployment.archive import running
 from berth.cli.deployment.archive.chains import find_allocation, judge
 from berth.cli.deployment.archive.directory import Directory
 from berth.cli.deployment.archive.problems import ArchiveProblem
-from berth.cli.deployment.archive.rows import lock_archive
+from berth.cli.deployment.archive.rows import archive_locked
 from berth.cli.deployment.archive.running import Retention, run_archive
 from migrations.roles import Role
 from orchestrator.allocations.commands.provision import begin_provisioning, finish_provisioning
@@ -173,11 +173,14 @@ def test_a_locked_or_changed_allocation_stays_and_comes_into_a_later_segment(dat
 def test_a_second_run_at_once_is_refused(database_url: str, tmp_path: Path) -> None:
     _, (ended,) = seeded_with(database_url, 1)
     with psycopg.connect(database_url, autocommit=True) as other:
-        assert lock_archive(other)
-        with pytest.raises(ArchiveProblem, match="another `berth archive run`") as refused:
-            run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
-    assert refused.value.code == "archive_running"
-    assert left_of(database_url, ended) == EVERYTHING
+        with archive_locked(other) as held:
+            assert held
+            with pytest.raises(ArchiveProblem, match="another `berth archive run`") as refused:
+                run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
+        assert refused.value.code == "archive_running"
+        assert left_of(database_url, ended) == EVERYTHING
+        # The connection of the first one is still open.
+        run_archive(as_role(database_url, Role.OPERATOR), Directory(tmp_path / "archive"), Retention(0))
 
 
 @pytest.mark.parametrize("full_at", ["ndjson.gz", "000001.json"])

@@ -16,7 +16,9 @@ MUTANTS: list[Mutant] = [
         "for found, text in now if text]",
         TESTS,
     ),
-    Mutant("two runs archive at once", "archive", RUNNING, "if not lock_archive(connection):", "if False:", TESTS),
+    Mutant(
+        "two runs archive at once", "archive", RUNNING, "            if not held:\n", "            if False:\n", TESTS
+    ),
     Mutant(
         "what was sealed before a crash is sealed again",
         "archive",

@@ -6,7 +6,8 @@ audit, orphans and reservations; the log, operations and webhook deliveries have
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,7 @@ Connection = psycopg.Connection[Any]
 
 LOCK_SECONDS = 2
 _LOCK = "select pg_try_advisory_lock(hashtextextended('berth archive', 0))"
+_UNLOCK = "select pg_advisory_unlock(hashtextextended('berth archive', 0))"
 # An id is younger than its allocation's request, so the primary key bounds the search by time.
 _FIND = """
 select a.id from allocations a join claims c on c.id = a.claim_id
@@ -93,10 +95,20 @@ class Sealed:
     digests: Mapping[UUID, str]
 
 
-def lock_archive(connection: Connection) -> bool:
-    """Take the lock of the only run, until the connection ends; False if another run holds it."""
+@contextmanager
+def archive_locked(connection: Connection) -> Iterator[bool]:
+    """Hold the lock of the only run; yields False if another run holds it.
+
+    It is given back before the connection is closed: the server notices that later, and refused the next run meanwhile.
+    """
     row = connection.execute(_LOCK).fetchone()
-    return row is not None and bool(row[0])
+    held = row is not None and bool(row[0])
+    try:
+        yield held
+    finally:
+        if held:
+            with suppress(psycopg.Error):
+                connection.execute(_UNLOCK)
 
 
 def require_session(connection: Connection) -> None:

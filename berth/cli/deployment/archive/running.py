@@ -29,10 +29,10 @@ from berth.cli.deployment.archive.rows import (
     Connection,
     Head,
     Sealed,
+    archive_locked,
     count_known,
     delete_sealed,
     find_allocations,
-    lock_archive,
     read_head,
     read_lines,
     read_moment,
@@ -96,14 +96,15 @@ def run_archive(
     """
     with psycopg.connect(database_url, autocommit=True, application_name="berth archive") as connection:
         require_no_restore_now(connection)
-        if not lock_archive(connection):
-            raise ArchiveProblem(
-                "archive_running", "another `berth archive run` works on this database; wait for its end"
-            )
-        run = _Run(connection, destination, retention, read_head(connection), show)
-        run.resume()
-        run.archive_allocations(allocations_max)
-        run.archive_audit()
+        with archive_locked(connection) as held:
+            if not held:
+                raise ArchiveProblem(
+                    "archive_running", "another `berth archive run` works on this database; wait for its end"
+                )
+            run = _Run(connection, destination, retention, read_head(connection), show)
+            run.resume()
+            run.archive_allocations(allocations_max)
+            run.archive_audit()
     return run.done
 
 
