@@ -95,10 +95,11 @@ def judge_clock(before: Remembered | None, timeline: int, reading: ClockReading,
         passed = before.passed
     else:
         passed = reading.asked + expected.ahead_at_most()
-    behind = max(0.0, passed - reading.server)
+    # A server that was used and set its clock back goes on: its open transactions do as well.
+    same = before is not None and timeline == before.read_on
+    behind = 0.0 if same else max(0.0, passed - reading.server)
     if behind > STEP_SECONDS_MAX:
         return Judgement(before and replace(before, timeline=timeline, passed=passed), behind=behind)
-    same = before is not None and timeline == before.read_on
     vague = same and reading.width > max(PRECISE_SECONDS, expected.width)
     return Judgement(Remembered(timeline, passed, timeline, expected if vague else reading), behind=behind)
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from berth.cli.deployment.backup.crash_points import CrashPoint
 from berth.cli.deployment.backup.problems import BackupProblem
-from berth.cli.deployment.backup.restoring import WAL, Restored, restore_backup
+from berth.cli.deployment.backup.restoring import SETTINGS, WAL, Restored, restore_backup
 from berth.local.servers import LocalPostgres, free_port
 from tests.backup.killing import killed
 from tests.backup.stage import Stage
@@ -71,11 +72,37 @@ def test_postgresql_recovers_to_the_moment_on_a_new_timeline(stage: Stage, place
         assert connection.execute("select max(at) <= %s from markers", (before[-1],)).fetchone() == (True,)
         assert connection.execute("select timeline_id > 1 from pg_control_checkpoint()").fetchone() == (True,)
         connection.execute("insert into markers default values")
+        wait_for(lambda: not (place / "data" / WAL).exists(), "the end of the recovery deletes its WAL")
+        assert "recovery" not in (place / "data" / SETTINGS).read_text(), "a copy of it recovers as any other"
     assert (place / "data").stat().st_mode & 0o777 == 0o700
     again = place / "again"
     restored(stage, again)
     with recovered(stage, again) as connection:
         assert connection.execute("select count(*) from markers").fetchone() == (kept + len(later),), "all WAL"
+
+
+def test_what_an_earlier_restore_left_in_the_backup_ends_no_recovery(stage: Stage, place: Path) -> None:
+    with psycopg.connect(stage.server.url(), autocommit=True) as connection:
+        connection.execute("alter system set work_mem = '7MB'")
+        moment = sql.Literal(datetime.now(UTC).isoformat())
+        connection.execute(sql.SQL("alter system set recovery_target_time = {}").format(moment))
+    (stage.server.directory / WAL).mkdir()
+    try:
+        made = stage.back_up().backup
+        with stage.streaming():
+            for _ in range(5):
+                stage.mark()
+            stage.switch_wal()
+            stage.wait_streamed()
+    finally:
+        (stage.server.directory / WAL).rmdir()
+        with psycopg.connect(stage.server.url(), autocommit=True) as connection:
+            connection.execute("alter system reset all")
+    assert (stage.directory.base / made.name / "data" / WAL).is_dir(), "copied as any folder"
+    restored(stage, place / "data")
+    with recovered(stage, place / "data") as connection:
+        assert connection.execute("select count(*) from markers").fetchone() == (stage.marks(),), "all WAL"
+        assert connection.execute("show work_mem").fetchone() == ("7MB",), "other settings stay"
 
 
 def test_what_cannot_be_restored_changes_nothing(stage: Stage, place: Path) -> None:
@@ -92,6 +119,9 @@ def test_what_cannot_be_restored_changes_nothing(stage: Stage, place: Path) -> N
     assert refused(full) == "data_directory_in_use"
     assert [path.name for path in full.iterdir()] == ["PG_VERSION"]
     assert refused(full / "PG_VERSION") == "data_directory_in_use"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "is_mount", lambda path: path == place / "mounted")
+        assert refused(place / "mounted") == "data_directory_in_use"
     assert refused(place / "data", name="20200101T000000Z") == "backup_not_found"
     assert refused(place / "data", at=datetime.now(UTC) - timedelta(days=1)) == "target_before_backup"
     damaged = stage.directory.base / made.name / "data" / "PG_VERSION"

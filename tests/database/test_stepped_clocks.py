@@ -139,7 +139,12 @@ def test_a_new_primary_that_is_behind_is_refused_until_it_has_passed_the_earlier
     for at, behind in ((20, 20), (39.5, 0.5), (41, 0)):
         found = judge_clock(found.remembered, 2, reading(at, -30), WALL)
         assert found.behind == pytest.approx(behind, abs=0.01)
-    assert not judge_clock(found.remembered, 2, reading(52, -41), WALL).behind, "the same server set its clock back"
+    assert not judge_clock(found.remembered, 2, reading(52, -3600), WALL - 3600).behind, (
+        "the same server set its clock back"
+    )
+    again = judge_clock(found.remembered, 2, reading(52, -3600), WALL).remembered
+    assert not judge_clock(again, 2, reading(60, -3600), WALL).ahead, "and goes on from there"
+    assert judge_clock(again, 3, reading(70, -3700), WALL).behind == pytest.approx(100, abs=0.01)
     assert judge_clock(None, 1, reading(0, -5), WALL).behind == pytest.approx(5, abs=0.01)
 
 

@@ -162,7 +162,7 @@ def restore(
 ) -> None:
     """Copy a backup and its WAL into a new data directory. PostgreSQL recovers it up to the moment when it starts there."""
     # As above.
-    from berth.cli.deployment.backup.restoring import WAL, restore_backup
+    from berth.cli.deployment.backup.restoring import restore_backup
 
     with _named(), session.errors.status("copying"):
         done = restore_backup(_directory(session, directory), data, moment(at, "--at"), backup, owner)
@@ -173,7 +173,7 @@ def restore(
     session.console.print(
         f"{done.data} has backup {done.backup} and {done.wal_segments} WAL segments{gap}. Start PostgreSQL on it: it recovers"
         f" up to {done.target or 'the end of the WAL'} and goes on as a primary on a new timeline. Then go on with"
-        f" `berth migrate` and `berth restore begin`; delete {WAL} in it when PostgreSQL accepts writes",
+        " `berth migrate` and `berth restore begin`",
         markup=False,
         soft_wrap=True,
     )

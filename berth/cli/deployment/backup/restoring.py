@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +21,19 @@ from berth.process.crash_points import reach
 from berth.process.durable_directories import sync_directory
 
 WAL = "restored_wal"
-"""In the data directory, where the recovery reads it whatever the directory is called; to be deleted afterwards."""
-# The server starts in its data directory, and the names of WAL files need no quotes.
+"""In the data directory, where the recovery reads it whatever the directory is called."""
+SETTINGS = "postgresql.auto.conf"
+# The server starts in its data directory, and the names of WAL files need no quotes. What is left of these settings would end the
+# recovery of a standby, or of the next restore, at this moment: the end of the recovery deletes them.
 _RECOVERY = """
-# Written by `berth backup restore`.
+# begin of berth backup restore
 restore_command = 'test -f {wal}/%f && cp {wal}/%f %p'
 recovery_target_timeline = 'latest'
 recovery_target_action = 'promote'
+recovery_end_command = 'sed -i "/^# begin of berth backup/,/^# end of berth backup/d" {settings} && rm -rf {wal}'
+{target}# end of berth backup restore
 """
+_OF_A_RECOVERY = re.compile(r"^\s*(recovery_\w+|restore_command)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ def restore_backup(
     ):
         backup = find(directory, name, at)
         source = directory.base / backup.name / DATA
+        gap = next(one.wal_gap for one in list_backups(directory) if one.backup == backup)
         unfinished = data.with_name(f"{UNFINISHED}{data.name}")
         try:
             _require_free(data)
@@ -64,6 +71,8 @@ def restore_backup(
             shutil.rmtree(unfinished, ignore_errors=True)
             data.parent.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, unfinished, symlinks=True)
+            # Of a recovery that had not ended, or was not tidied up, when the backup was taken.
+            shutil.rmtree(unfinished / WAL, ignore_errors=True)
             (unfinished / WAL).mkdir()
             segments = stage(
                 directory.wal, backup.first_segment, backup.segment_bytes, unfinished / WAL, own, link=owner is None
@@ -77,8 +86,8 @@ def restore_backup(
             unfinished.rename(data)
             sync_directory(data.parent)
         except OSError as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise of_system(error, data) from error
-    gap = next(one.wal_gap for one in list_backups(directory) if one.backup == backup)
     return Restored(backup.name, str(data), None if at is None else at.isoformat(), segments, gap)
 
 
@@ -100,12 +109,18 @@ def _require_free(data: Path) -> None:
         raise BackupProblem(
             "data_directory_in_use", f"{data} is not empty; move it away: what the lost database left may be needed"
         )
+    if data.is_mount():
+        raise BackupProblem(
+            "data_directory_in_use",
+            f"{data} is a mount point, which cannot get its name at once; name a directory in it",
+        )
 
 
 def _order_recovery(data: Path, at: datetime | None) -> None:
-    """Behind what ALTER SYSTEM wrote: the last line of a setting counts."""
-    with (data / "postgresql.auto.conf").open("a") as settings:
-        settings.write(_RECOVERY.format(wal=WAL))
-        if at is not None:
-            settings.write(f"recovery_target_time = '{at.isoformat()}'\n")
+    """Behind what ALTER SYSTEM wrote; settings of an earlier recovery would end this one at their moment."""
+    settings = data / SETTINGS
+    kept = [line for line in settings.read_text().splitlines() if not _OF_A_RECOVERY.match(line)]
+    target = "" if at is None else f"recovery_target_time = '{at.isoformat()}'\n"
+    settings.write_text("\n".join(kept) + _RECOVERY.format(wal=WAL, settings=SETTINGS, target=target))
+    (data / "standby.signal").unlink(missing_ok=True)
     (data / "recovery.signal").touch()
