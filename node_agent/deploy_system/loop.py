@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -237,15 +238,18 @@ class DeploySystem:
                 log.error("task_untrusted", task=str(handed.task_id), reason=judged.reason)
                 continue
             report = await self._report_of(judged, work)
-            await self._until_answered(
-                lambda path=handed.task_id, report=report: connection.post(  # type: ignore[misc]
-                    f"/deploy/v1/tasks/{path}/result", report, ResultAnswer
+            then = judged.parameters.then if isinstance(judged, Admitted) else "wait"
+            hands_over = report.outcome == "completed" and then == "hand_over"
+            # The answer to the report may be lost: that the machine was handed over since shows that it was received.
+            with suppress(HandedOver) if hands_over else nullcontext():
+                await self._until_answered(
+                    lambda path=handed.task_id, report=report: connection.post(  # type: ignore[misc]
+                        f"/deploy/v1/tasks/{path}/result", report, ResultAnswer
+                    )
                 )
-            )
             log.info("reported", task=str(handed.task_id), outcome=report.outcome)
-            if isinstance(judged, Admitted) and judged.parameters.then != "wait":
-                done = report.outcome == "completed" and judged.parameters.then == "hand_over"
-                return Ending.HAND_OVER if done else Ending.POWER_OFF
+            if then != "wait":
+                return Ending.HAND_OVER if hands_over else Ending.POWER_OFF
         return None
 
     async def _report_of(self, judged: Admitted | Refused, work: Mapping[TaskType, Work]) -> DeployResultReport:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from node_agent.deploy_system.connection import HandedOver, _ended
+from node_agent.connection import Unreachable
+from node_agent.deploy_system.connection import ENDED, DeployConnection, _ended
 from node_agent.deploy_system.process import STATUS
 from node_agent.protocol import TaskType
 from orchestrator.nodes.commands.deploy_tasks import Advanced
@@ -48,6 +51,31 @@ def test_it_waits_for_the_hand_over_and_deletes_the_token(
     assert not (tmp_path / "medium.json").exists()
     assert machine.performed == ["MetalRescueParameters"]
     assert stage.shown(node)["state"] == "handed_over"
+
+
+def test_a_lost_answer_to_its_report_fails_no_rescue(
+    stage: Stage, machines: list[Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, lost = DeployConnection.post, threading.Event()
+
+    async def losing(connection: DeployConnection, path: str, *arguments: Any) -> Any:
+        answer = await post(connection, path, *arguments)
+        if path.endswith("/result") and not lost.is_set():
+            lost.set()
+            end(stage, node, "handed_over")
+            raise Unreachable("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(DeployConnection, "post", losing)
+    node = stage.node()
+    permitted = stage.permit(node)
+    order(stage, node, TaskType.METAL_RESCUE, claim(stage, node, "maintenance"))
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    assert machine.ended() == (3, "")
+    assert lost.is_set()
+    assert not (tmp_path / "medium.json").exists()
 
 
 def test_a_rescue_that_cannot_be_prepared_powers_the_machine_off(
@@ -97,8 +125,7 @@ def test_a_token_of_a_machine_that_was_handed_over_is_refused(
     ],
 )
 def test_no_other_answer_is_a_hand_over(content: bytes) -> None:
-    assert _ended(content) != ("deploy_system_ended", "handed_over")
-    assert issubclass(HandedOver, Exception)
+    assert _ended(content) != ENDED
 
 
 def test_init_starts_the_server_by_the_status_of_a_hand_over_alone() -> None:

@@ -267,8 +267,16 @@ MUTANTS: list[Mutant] = [
         "a restore goes past its moment",
         "backup",
         f"{HERE}/restoring.py",
-        "        if at is not None:\n",
-        "        if False:\n",
+        '    target = "" if at is None else',
+        '    target = "" if True else',
         (f"{RESTORE}::test_postgresql_recovers_to_the_moment_on_a_new_timeline",),
+    ),
+    Mutant(
+        "settings of an earlier restore end the next one at their moment",
+        "backup",
+        f"{HERE}/restoring.py",
+        " if not _OF_A_RECOVERY.match(line)]",
+        "]",
+        (f"{RESTORE}::test_what_an_earlier_restore_left_in_the_backup_ends_no_recovery",),
     ),
 ]
