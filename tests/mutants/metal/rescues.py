@@ -212,8 +212,8 @@ MUTANTS: list[Mutant] = [
     _rescue(
         "a failed rescue is handed over",
         _LOOP,
-        'report.outcome == "completed" and judged',
-        "judged",
+        'report.outcome == "completed" and then',
+        "then",
         f"{_AGENT}::test_a_rescue_that_cannot_be_prepared_powers_the_machine_off",
         "agent",
     ),
