@@ -301,6 +301,10 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
         le=31_536_000,
         description="longest wait of a start for units that an allocation that overran is still on, or for a silent node",
     )
+    rescues_allowed: bool = Field(
+        False,
+        description="whether tenants may order a rescue; first every API, worker, site's agent and deploy medium is to know it",
+    )
     sandbox_allowed: bool = Field(
         False, description="whether nodes whose driver is `sandbox` or `noop`, which use no real GPU, may come online"
     )
@@ -368,6 +372,7 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
             lost_after_seconds=self.lost_after_seconds,
             lost_release_seconds=self.lost_release_seconds,
             fault_reports_per_day_max=self.fault_reports_per_day_max,
+            rescues_allowed=self.rescues_allowed,
             provision_seconds_max=self.provision_seconds_max,
             release_seconds_max=self.release_seconds_max,
             release_attempts_max=self.release_attempts_max,

@@ -104,6 +104,7 @@ def orchestrator_plan(
         # On a local stack every tenant may inject faults, and use all GPUs.
         "BERTH_FAULT_LABELS_ALLOWED": "true",
         "BERTH_SANDBOX_ALLOWED": "true",
+        "BERTH_RESCUES_ALLOWED": "true",
         "BERTH_TENANT_GPUS_DEFAULT": "1000000",
         "BERTH_WEBHOOK_HTTP_ALLOWED": "true",
         "BERTH_WEBHOOK_PRIVATE_ADDRESSES_ALLOWED": "true",

@@ -59,6 +59,7 @@ class Limits:
     lost_after_seconds: float = 600.0
     lost_release_seconds: float = 86_400.0
     fault_reports_per_day_max: int = 50
+    rescues_allowed: bool = True
     networks: NetworkLimits = field(default_factory=NetworkLimits)
 
     @property

@@ -63,6 +63,10 @@ async def order_verb(
         if subject is None:
             raise await missing_allocation(tx, allocation_id, tenant_id)
         ordered = is_ordered(subject, verb)
+        if ordered and verb is Verb.RESCUE and not context.limits.rescues_allowed:
+            raise InvalidState(
+                "this deployment has no rescue systems yet; rebuild or release it", state="no_rescue_system"
+            )
         if ordered and verb is Verb.RESCUE and not await _is_by_site(tx, subject):
             raise InvalidState(
                 "only a bare-metal machine that its site deployed through a BMC has a rescue system; rebuild or release it",

@@ -116,7 +116,7 @@ where a.ended_at is null
   and case when a.task_id is not null then k.id is null or k.state not in ('queued', 'dispatched')
            when a.waits_until <= clock_timestamp() then true
            when a.deploy_run_id is not null then r.id is null or r.ended_at is not null
-           else n.online or n.state = 'retired' end
+           else n.online and n.identity_conflict_at is null or n.state = 'retired' end
 order by a.waits_until limit :limit
 """
 _READ = """

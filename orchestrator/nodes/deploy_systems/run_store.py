@@ -87,10 +87,13 @@ from (select clock_timestamp() as now) c
 # A tenant switches its machine as often as it likes: these runs do not push out the ones with reports.
 _FORGET = """
 delete from deploy_runs where node_id = :node_id and ended_at is not null and id in (
-    select id from deploy_runs where node_id = :node_id and (kind in ('stop', 'start', 'reboot', 'rescue')) = :switches
+    select id from deploy_runs
+    where node_id = :node_id and (kind in ('stop', 'start', 'reboot', 'rescue', 'attest')) = :is_frequent
     order by id desc offset :history_max)
   and id is distinct from (
     select id from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1)
+  and id is distinct from (
+    select id from deploy_runs where node_id = :node_id and kind = 'rescue' and deploy_epoch is not null order by id desc limit 1)
 """
 _COMPLETED_MEDIUM = """
 select medium from deploy_runs where node_id = :node_id and outcome = 'completed' order by id desc limit 1
@@ -227,8 +230,8 @@ async def insert_run(
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step; `owner` None: an operator's.
 
-    Of the ended ones the newest `HISTORY_MAX` that switched or rescued the machine are kept, as many others, and the newest that
-    completed.
+    Of the ended ones the newest `HISTORY_MAX` that switched, rescued or attested the machine are kept, as many others, the
+    newest that completed, and the newest rescue system, which a switch may have to end.
     """
     values = {
         "node_id": node_id, "site_id": site_id, "kind": work.kind.value,
@@ -238,8 +241,8 @@ async def insert_run(
         "allocation_id": owner and owner.allocation_id, "claim_id": owner and owner.claim_id,
     }  # fmt: skip
     await tx.execute(_INSERT, values)
-    switches = work.kind in SWITCHING or work.kind is RunKind.RESCUE
-    await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX, "switches": switches})
+    is_frequent = work.kind in SWITCHING or work.kind in (RunKind.RESCUE, RunKind.ATTEST)
+    await tx.execute(_FORGET, {"node_id": node_id, "history_max": HISTORY_MAX, "is_frequent": is_frequent})
 
 
 async def set_step(

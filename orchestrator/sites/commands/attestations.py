@@ -254,7 +254,8 @@ async def _of_run(
     async def compare(report: AttestationReport) -> Compared:
         return await firmware.objected_when_attested(tx, node_id, run.requested_at, report.firmware)
 
-    return await _judged(tx, node_id, known, result, compare, is_late=known.waits_until <= facts.clock)
+    is_late = run.ended_at is not None and run.ended_at > known.waits_until
+    return await _judged(tx, node_id, known, result, compare, is_late=is_late)
 
 
 async def _judged(

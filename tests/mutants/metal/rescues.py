@@ -99,9 +99,23 @@ MUTANTS: list[Mutant] = [
     _rescue(
         "rescues push out the runs with reports",
         _RUN_STORE,
-        "(kind in ('stop', 'start', 'reboot', 'rescue')) = :switches",
-        "(kind in ('stop', 'start', 'reboot')) = :switches",
+        "(kind in ('stop', 'start', 'reboot', 'rescue', 'attest')) = :is_frequent",
+        "(kind in ('stop', 'start', 'reboot', 'attest')) = :is_frequent",
         f"{_RESCUES}::test_rescues_push_out_no_run_with_a_report",
+    ),
+    _rescue(
+        "twenty failed verbs hide that a rescue system may run",
+        _RUN_STORE,
+        "node_id = :node_id and kind = 'rescue' and deploy_epoch is not null order by id desc limit 1)\n",
+        "false)\n",
+        "tests/sites/renting/test_rescue_orders.py::test_however_many_verbs_fail_a_rescue_system_that_may_run_is_ended_first",
+    ),
+    _rescue(
+        "a rescue is ordered before an operator allows it",
+        "orchestrator/allocations/commands/verbs.py",
+        " and not context.limits.rescues_allowed:\n",
+        " and False:\n",
+        "tests/sites/renting/test_rescue_orders.py::test_no_rescue_is_ordered_before_an_operator_allows_them",
     ),
     _rescue(
         "a removed key logs in",

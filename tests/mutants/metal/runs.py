@@ -109,7 +109,7 @@ MUTANTS: list[Mutant] = [
     ),
     _rented(
         "verbs push out the runs with reports", "orchestrator/nodes/deploy_systems/run_store.py",
-        " and (kind in ('stop', 'start', 'reboot', 'rescue')) = :switches", "",
+        " and (kind in ('stop', 'start', 'reboot', 'rescue', 'attest')) = :is_frequent", "",
         f"{_VERBS}::test_runs_that_switch_push_out_no_run_with_a_report",
     ),
     _rented(
@@ -155,7 +155,7 @@ MUTANTS: list[Mutant] = [
     ),
     _rented(
         "the network that worked is forgotten after failures", "orchestrator/nodes/deploy_systems/run_store.py",
-        "  and id is distinct from (\n", "  and null is distinct from (\n",
+        "outcome = 'completed' order by id desc limit 1)\n  and", "false)\n  and",
         f"{_NEIGHBOURS}::test_a_network_that_no_run_completed_with_is_used_for_no_tenant",
     ),
     _rented(

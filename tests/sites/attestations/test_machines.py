@@ -73,7 +73,9 @@ async def to_attest(run: Run) -> tuple[str, bytes]:
     return serial, bytes.fromhex(MetalAttestParameters.model_validate(parameters).nonce)
 
 
-async def attested(run: Run, tpm: SoftwareTpm, firmware: list[dict[str, Any]]) -> Advanced | None:
+async def attested(
+    run: Run, tpm: SoftwareTpm, firmware: list[dict[str, Any]], worker_was_away: bool = False
+) -> Advanced | None:
     serial, nonce = await to_attest(run)
     await run.report(serial, result=json.loads(answer(tpm, nonce, firmware).canonical()))
     assert await judged(run) is None, "the machine is on"
@@ -81,6 +83,8 @@ async def attested(run: Run, tpm: SoftwareTpm, firmware: list[dict[str, Any]]) -
     await run.perform()
     assert await run.advance() is Move.CLOSE
     assert run.is_undone()
+    if worker_was_away:
+        run.stage.fleet.connection.execute("update node_attestations set waits_until = clock_timestamp()")
     return await judged(run)
 
 
@@ -94,6 +98,14 @@ def test_a_free_machine_is_attested_from_off_to_off(database_url: str, tmp_path:
         assert run.row("select state from nodes where id = %s", run.node)[0] == "cordoned"
         event = run.row("select payload from outbox where event_type = 'node.attestation_ended'")[0]
         assert (event["attestation_id"], event["verdict"]) == (found["id"], "passed")
+
+    play(database_url, tmp_path, scene)
+
+
+def test_a_timely_answer_counts_although_the_workers_were_away(database_url: str, tmp_path: Path) -> None:
+    async def scene(run: Run) -> None:
+        await inspected(run)
+        assert await attested(run, TPM, [BIOS], worker_was_away=True) is Advanced.PASSED
 
     play(database_url, tmp_path, scene)
 
