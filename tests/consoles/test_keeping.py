@@ -90,6 +90,7 @@ def test_a_session_whose_end_is_not_recorded_is_not_confirmed(rows: ConsoleStage
             async with opened(hub, context, rows, second) as lost:
                 lost.finish(EndReason.TENANT_ENDED)
             rows.execute("drop trigger refuse_end on console_sessions")
+            await confirmed_anew(rows, kept.id)  # a round that began before the end is over
             rows.execute("update console_sessions set seen_at = seen_at - interval '1 hour' where id = %s", lost.id)
             await confirmed_anew(rows, kept.id)
             await sweep_consoles(context, 60.0, 3_600.0, 10)
