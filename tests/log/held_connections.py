@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, MutableMapping
 from concurrent.futures import Future
 from typing import Any
@@ -14,7 +15,7 @@ from tests.api.calling import Caller
 from tests.log.streaming import StreamedEvent, parsed
 
 
-class HeldConnection:
+class HeldConnection(ABC):
     """An ASGI connection. Once it is held, each message with an event waits until the test lets it through."""
 
     def __init__(self, caller: Caller, path: str, *, kind: str) -> None:
@@ -55,11 +56,11 @@ class HeldConnection:
         """The last message."""
         return self._messages()[-1]
 
-    def _messages(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _messages(self) -> list[dict[str, Any]]: ...
 
-    def _text_of(self, message: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _text_of(self, message: Mapping[str, Any]) -> str: ...
 
     async def _receive(self) -> MutableMapping[str, Any]:
         if not self._given:

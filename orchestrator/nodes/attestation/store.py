@@ -182,7 +182,7 @@ async def insert_request(
 
 
 def new_nonce() -> bytes:
-    """What no quote was made over before."""
+    """Random bytes that no quote was made over before."""
     return secrets.token_bytes(NONCE_BYTES)
 
 

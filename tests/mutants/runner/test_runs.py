@@ -49,7 +49,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(Path(recorder.__file__), package)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_broken.py").write_text("import no_such_module")
-    (tmp_path / "test_endless.py").write_text("import time\ndef test_waits(): time.sleep(600)")
+    (tmp_path / "test_endless.py").write_text("import threading\ndef test_waits(): threading.Event().wait()")
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p xdist\n")
     return tmp_path
 
