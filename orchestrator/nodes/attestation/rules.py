@@ -27,7 +27,7 @@ ATTEST_SECONDS_MAX: Final = 300.0
 """How long a node has to answer: a slow TPM makes two keys and a quote, each in tens of seconds."""
 MACHINE_SECONDS_MAX: Final = 1_200
 """How long a deploy system has to answer once it has said hello."""
-RUN_SECONDS_MAX: Final = 18_000.0
+MACHINE_RUN_SECONDS_MAX: Final = 18_000.0
 """Longer than the steps of a run may take together: three of the site, and that of its deploy system."""
 HISTORY_MAX: Final = 10
 """Attestations that are kept of each node."""

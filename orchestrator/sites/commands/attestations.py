@@ -23,8 +23,8 @@ from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.attestation import store
 from orchestrator.nodes.attestation.documents import attestation_document, attestations_document
 from orchestrator.nodes.attestation.rules import (
+    MACHINE_RUN_SECONDS_MAX,
     MACHINE_SECONDS_MAX,
-    RUN_SECONDS_MAX,
     SUSPECT,
     AttestationCode,
     Expected,
@@ -105,7 +105,7 @@ async def request_attestation(
             else:
                 run = await _open_run(tx, node_id, nonce, addresses(), by)
                 await store.insert_request(
-                    tx, node_id, nonce, by=by, deploy_run_id=run, seconds_max=RUN_SECONDS_MAX
+                    tx, node_id, nonce, by=by, deploy_run_id=run, seconds_max=MACHINE_RUN_SECONDS_MAX
                 )  # fmt: skip
         (found,) = await store.list_attestations(tx, node_id, 1)
         said = {"attestation_id": str(found.id), "deploy_run": found.deploy_run_id and str(found.deploy_run_id)}
