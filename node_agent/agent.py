@@ -13,13 +13,13 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
 from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
+from berth.process.json_objects import JsonObject
 from node_agent.admission import Trust
 from node_agent.attestation.tpm import Tpm, remove_sessions
 from node_agent.burn_in.bounds import Bounds
@@ -365,7 +365,7 @@ class Agent:
             self._refusals_in_a_row += 1
         log.warning("request_failed", request=what, why=str(error))
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> JsonObject:
         age = self._clock.seconds_since_contact()
         return {
             "ok": True,

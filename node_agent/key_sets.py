@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.clock import boot_seconds
 from node_agent.durable_files import make_private_directory, write_durably
 from node_agent.key_set import (
@@ -67,7 +67,7 @@ class KeySets:
             return boot_seconds() - self._refused_at >= REFUSED_QUIET_SECONDS
         return serial != self.serial
 
-    def offer(self, content: bytes | dict[str, Any] | None) -> bool:
+    def offer(self, content: bytes | JsonObject | None) -> bool:
         """Use the offered set from now on if it is newer; return whether it is. Raises KeySetRefused, OSError.
 
         A refused set is logged, counted and reported with the next heartbeat; the set in use stays.
@@ -131,7 +131,7 @@ class KeySets:
         self._metrics.key_set_serial.set(self.serial or 0)
 
 
-def _as_bytes(content: bytes | dict[str, Any] | None) -> bytes:
+def _as_bytes(content: bytes | JsonObject | None) -> bytes:
     if content is None:
         raise KeySetRefused("missing", "the response holds no key set")
     return content if isinstance(content, bytes) else json.dumps(content).encode()

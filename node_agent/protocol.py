@@ -13,13 +13,14 @@ import base64
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import GuestReport, GuestSize, RestartPolicy
@@ -126,7 +127,7 @@ class TaskBody(Wire):
     node_epoch: Whole
     allocation_id: UUID | None
     fence: Whole
-    parameters: dict[str, Any]
+    parameters: JsonObject
     not_before: datetime
     expires_at: datetime
     key_id: str
@@ -206,7 +207,7 @@ class ProvisionResult(Wire):
 
     connection: Connection
     image_sha256: str
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    evidence: JsonObject = Field(default_factory=dict)
 
 
 class ReleaseResult(Wire):
@@ -219,15 +220,15 @@ class ReleaseResult(Wire):
     hard_stopped: Truth
     wiped: Truth
     leases_released: Truth
-    evidence: dict[str, Any] = Field(default_factory=dict)
-    wipe_statement: dict[str, Any] | None = None
+    evidence: JsonObject = Field(default_factory=dict)
+    wipe_statement: JsonObject | None = None
 
 
 class VerbResult(Wire):
     """How to log in after a verb; None after `allocation.stop`."""
 
     connection: Connection | None
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    evidence: JsonObject = Field(default_factory=dict)
 
 
 class TaskFailure(Wire):
@@ -242,12 +243,12 @@ class ResultReport(Wire):
 
     fence: Whole
     outcome: Literal["completed", "failed"]
-    result: dict[str, Any] | None = None
+    result: JsonObject | None = None
     failure: TaskFailure | None = None
 
     @field_validator("result")
     @classmethod
-    def _storable(cls, result: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _storable(cls, result: JsonObject | None) -> JsonObject | None:
         return None if result is None else storable(result)
 
 
@@ -359,7 +360,7 @@ class Credentials(FromServer):
     ca_pem: str
     node_api_url: str
     verifying_keys: list[VerifyingKey]
-    key_set: dict[str, Any] | None = None
+    key_set: JsonObject | None = None
     server_time: datetime
 
 

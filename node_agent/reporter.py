@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 
 from berth.process.backoff import Backoff
+from berth.process.json_objects import JsonObject
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.crash_points import CrashPoint, reach
 from node_agent.journal import Journal
@@ -25,7 +26,7 @@ REPORTS_AT_ONCE_MAX = 8
 RETRY_SECONDS_MAX = 5.0
 
 
-def completed(fence: int, result: dict[str, object]) -> ResultReport:
+def completed(fence: int, result: JsonObject) -> ResultReport:
     """Return the report of a completed effect. Evidence that is too large for one message is replaced by its size, and a
     statement, which repeats it, is left out."""
     report = ResultReport(fence=fence, outcome="completed", result=result)

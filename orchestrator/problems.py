@@ -15,6 +15,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
+
 
 class Outcome(StrEnum):
     """What the client may conclude about its write (P12)."""
@@ -43,7 +45,7 @@ class Problem(Exception):
         """Header fields of the response."""
         return {} if self.retry_after_seconds is None else {"retry-after": str(self.retry_after_seconds)}
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The problem document, without `server_time`, which the edge adds."""
         return {
             "type": f"https://berth.invalid/problems/{self.code}",

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import args_row
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, AnsweringConnection, RestoringConnection
+from berth.process.json_objects import JsonObject
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
 from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
@@ -218,7 +219,7 @@ class LogReader:
         assert row is not None, "the function answers one row"
         return int(row[0]), int(row[1])
 
-    async def _row(self, statement: LiteralString, values: dict[str, Any]) -> tuple[Any, ...] | None:
+    async def _row(self, statement: LiteralString, values: JsonObject) -> tuple[Any, ...] | None:
         return await (await self._answered(self._connection.execute(statement, values))).fetchone()
 
     async def _answered(self, asked: Awaitable[T]) -> T:

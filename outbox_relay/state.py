@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
+from berth.process.json_objects import JsonObject
+
 WAITING_FOR_RESTORE = "waiting until `berth restore run` has finished"
 STORES_NOTHING = "waiting for nats, which answers and stores nothing: make room on its disk and restart it"
 
@@ -35,10 +37,10 @@ class RelayState:
         reached = self.sequencing == "running" and self.publishing in {"publisher", "standing by"}
         return reached and not self.stores_nothing
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> JsonObject:
         """Return the body of `/ok`."""
         publishing = STORES_NOTHING if self.stores_nothing else self.publishing
-        state: dict[str, object] = {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
+        state: JsonObject = {"ok": self.is_ok(), "sequencing": self.sequencing, "publishing": publishing}
         stopped = self.stopped
         return state if stopped is None else {**state, "stopped": {"reason": stopped.reason, "why": stopped.why}}
 

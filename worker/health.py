@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from prometheus_client import REGISTRY
 
 from berth.process.health_server import serve_health
+from berth.process.json_objects import JsonObject
 
 
 class Health:
@@ -22,9 +23,9 @@ class Health:
         """Whether the process is worth keeping."""
         return self.started
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> JsonObject:
         """Return the body of `/ok`."""
-        report: dict[str, object] = {"ok": self.ok, "started": self.started}
+        report: JsonObject = {"ok": self.ok, "started": self.started}
         return report if self.started or self.waiting_for is None else {**report, "waiting_for": self.waiting_for}
 
 
@@ -35,7 +36,7 @@ class WorkerHealth(Health):
         super().__init__()
         self.consuming = False
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> JsonObject:
         """Return the body of `/ok`."""
         return {**super().report(), "consuming": self.consuming}
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from berth.cli.known_stack import StackProblem
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import BerthError
@@ -47,7 +48,7 @@ class Ending:
     exit_code: int
     code: str
     detail: str
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
 
 
 def ending_of(error: Exception) -> Ending | None:

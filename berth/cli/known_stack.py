@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from berth.process.json_objects import JsonObject
 
 ENDPOINTS_FILE = "endpoints.json"
 SECRETS_DIRECTORY = "secrets"
@@ -46,7 +47,7 @@ def read_stack(state_directory: Path) -> KnownStack:
     )
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Read a file that holds a JSON object; empty if there is no file. Raises `StackProblem` if it is damaged."""
     try:
         found = json.loads(path.read_text())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.errors import BerthError, Forbidden, Overloaded
+from berth.client.errors import BerthError, Forbidden, Overloaded, Unavailable
 
 
 class TooManyFailures(Overloaded):
@@ -51,3 +51,9 @@ class InsecureAddress(BerthError):
     """The key would cross a network unencrypted. Nothing was sent."""
 
     codes = ("insecure_address",)
+
+
+class IssuerUnavailable(Unavailable):
+    """The server cannot fetch the issuer's keys, so it cannot verify the token."""
+
+    codes = ("issuer_unavailable",)

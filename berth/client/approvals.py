@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from berth.client.errors import Forbidden, Overloaded, Refused
 from berth.client.models import Answer
+from berth.process.json_objects import JsonObject
 
 
 class ApprovalPerson(Answer):
@@ -25,7 +25,7 @@ class Approval(Answer):
     approval_id: UUID
     action: str
     subject: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
     state: str
     roles_required: list[str]
     requested_by: ApprovalPerson
@@ -33,7 +33,7 @@ class Approval(Answer):
     decided_by: ApprovalPerson | None = None
     decision_reason: str | None = None
     ended_at: datetime | None = None
-    result: dict[str, Any] | None = None
+    result: JsonObject | None = None
     waits_for: str | None = None
     waits_since: datetime | None = None
     waits_until: datetime | None = None

@@ -6,9 +6,10 @@ Each `code` of the server's problem documents (RFC 9457; docs/reference/http-api
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from berth.process.json_objects import JsonMapping
 
 
 class BerthError(Exception):
@@ -27,14 +28,14 @@ class BerthError(Exception):
         code: str,
         status: int | None = None,
         outcome: str = "not_done",
-        extra: Mapping[str, Any] | None = None,
+        extra: JsonMapping | None = None,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
         self.code = code
         self.status = status
         self.outcome = outcome
-        self.extra: dict[str, Any] = dict(extra or {})
+        self.extra = dict(extra or {})
 
     @property
     def settles(self) -> bool:
@@ -356,12 +357,6 @@ class CertificatePending(Unavailable):
     """The issuer has not signed the recorded request for a node certificate yet."""
 
     codes = ("certificate_pending",)
-
-
-class IssuerUnavailable(Unavailable):
-    """The server cannot fetch the issuer's keys, so it cannot verify the token."""
-
-    codes = ("issuer_unavailable",)
 
 
 class Overloaded(BerthError):

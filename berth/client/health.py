@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
 
 from berth.client.errors import Refused
 from berth.client.models import Answer, Waits
+from berth.process.json_objects import JsonObject
 
 
 class HealthFault(Answer):
@@ -35,7 +35,7 @@ class SlotWork(Answer):
     ended_at: datetime | None = None
     outcome: str | None = None
     failure: str | None = None
-    report: dict[str, Any] | None = None
+    report: JsonObject | None = None
     waits: Waits | None = None
 
 
@@ -79,7 +79,7 @@ class NodeHealth(Answer):
     """How the hardware of a node is, by its last health probe. `waits`: a probe is open."""
 
     node_id: UUID
-    report: dict[str, Any] | None = None
+    report: JsonObject | None = None
     reported_at: datetime | None = None
     faults: list[HealthFault]
     accepted: dict[str, int] = Field(default_factory=dict)
@@ -95,5 +95,5 @@ class HealthReport(Answer):
     id: UUID
     node_id: UUID
     reported_at: datetime
-    report: dict[str, Any]
+    report: JsonObject
     faults: list[HealthFault]

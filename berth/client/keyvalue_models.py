@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from berth.client.models import Answer, Page
+from berth.process.json_objects import JsonObject
 
 
 def _raw(value: Any) -> Any:
@@ -28,7 +29,7 @@ class Commit(Answer):
     """
 
     status: str
-    conflicts: list[dict[str, Any]] = Field(default_factory=list)
+    conflicts: list[JsonObject] = Field(default_factory=list)
     version: int | None = None
     leader_id: str | None = None
     request_id: str

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from berth.process.json_objects import JsonObject
 
 FINAL_STATES = frozenset({"released", "failed"})
 
@@ -143,7 +145,7 @@ class Allocation(Answer):
     restart_policy: str | None = None
     failure: Failure | None = None
     hard_stopped: bool | None = None
-    release_result: dict[str, Any] | None = None
+    release_result: JsonObject | None = None
     waits: Waits | None = None
     correlation_id: UUID
     reservation_id: UUID | None = None
@@ -381,5 +383,5 @@ class AuditEntry(Answer):
     operation_key: str | None = None
     request_id: str | None = None
     correlation_id: UUID | None = None
-    detail: dict[str, Any] = Field(default_factory=dict)
+    detail: JsonObject = Field(default_factory=dict)
     hash: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import berth.client.approvals
 import berth.client.consoles.models
@@ -23,6 +22,7 @@ import berth.client.waiting_errors
 import berth.client.webhook_errors
 import berth.client.wipe_certificates  # noqa: F401 - so that their names are among those below
 from berth.client.errors import BerthError, Forbidden, Invalid, NotFound, Unauthenticated, Unavailable
+from berth.process.json_objects import JsonMapping
 
 
 def _below(kind: type[BerthError]) -> Iterator[type[BerthError]]:
@@ -41,7 +41,7 @@ BY_STATUS: dict[int, type[BerthError]] = {
 KNOWN_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "outcome"})
 
 
-def error_from_problem(status: int, problem: Mapping[str, Any], retry_after: str | None) -> BerthError:
+def error_from_problem(status: int, problem: JsonMapping, retry_after: str | None) -> BerthError:
     """The named error for a problem document; unknown codes fall back to the status, then to `BerthError`."""
     code = str(problem.get("code") or f"http_{status}")
     extra = {key: value for key, value in problem.items() if key not in KNOWN_MEMBERS}

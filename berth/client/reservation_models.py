@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field
 
 from berth.client.models import Answer, Failure, Waits
+from berth.process.json_objects import JsonObject
 
 RESERVATION_FINAL_STATES = frozenset({"cancelled", "expired", "consumed", "released"})
 
@@ -33,7 +34,7 @@ class Reservation(Answer):
     starts_at: datetime
     ends_at: datetime | None = None
     expires_at: datetime | None = None
-    allocation: dict[str, Any] | None = None
+    allocation: JsonObject | None = None
     allocation_ids: list[UUID] = Field(default_factory=list)
     name: str | None = None
     failure: Failure | None = None

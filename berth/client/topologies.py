@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from berth.client.errors import Refused
 from berth.client.models import Answer, Waits
+from berth.process.json_objects import JsonObject
 
 
 class TopologyDifference(Answer):
@@ -24,10 +24,10 @@ class NodeTopology(Answer):
     """What a node is made of: found last, and approved. `waits`: a discovery is open."""
 
     node_id: UUID
-    found: dict[str, Any] | None = None
+    found: JsonObject | None = None
     found_digest: str | None = None
     found_at: datetime | None = None
-    approved: dict[str, Any] | None = None
+    approved: JsonObject | None = None
     approved_digest: str | None = None
     approved_at: datetime | None = None
     approved_by: str | None = None

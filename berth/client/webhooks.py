@@ -14,10 +14,10 @@ import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from berth.client.requests.clocks import wall_seconds
 from berth.client.webhook_errors import WebhookUnverified
+from berth.process.json_objects import JsonObject
 
 TOLERANCE_SECONDS = 300.0
 HEADER_LENGTH_MAX = 8_192
@@ -31,7 +31,7 @@ def verify_webhook(
     *keys: str,
     tolerance_seconds: float = TOLERANCE_SECONDS,
     now_seconds: float | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The CloudEvents document, if one of `keys` (`whsec_...` or `whpk_...`) has signed exactly these bytes, lately.
 
     `headers` by any case of their names. `now_seconds`: since the epoch, default: this machine's clock. Raises

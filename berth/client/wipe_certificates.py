@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from berth.client.errors import NotFound
 from berth.client.models import Answer
+from berth.process.json_objects import JsonObject
 
 
 class WipeCertificate(Answer):
     """What a node signed about the wipe of an allocation, the control plane's countersignature, and the key set of both."""
 
     format: str
-    statement: dict[str, Any]
-    countersignature: dict[str, Any]
-    key_set: dict[str, Any] | None = None
+    statement: JsonObject
+    countersignature: JsonObject
+    key_set: JsonObject | None = None
 
 
 class WipeCertificateMissing(NotFound):

@@ -10,11 +10,11 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import psutil
 
 from berth.local.state import StateDirectory
+from berth.process.json_objects import JsonObject
 
 RECORDS = "processes.json"
 START_SECONDS_TOLERANCE = 2.0
@@ -80,7 +80,7 @@ class Records:
         return ended
 
     def _write(self) -> None:
-        content: dict[str, Any] = {"processes": [asdict(record) for record in self._records]}
+        content: JsonObject = {"processes": [asdict(record) for record in self._records]}
         self._state.write(RECORDS, content)
 
 

@@ -18,11 +18,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from berth.cli.known_stack import SECRETS_DIRECTORY, StackProblem, read_json
 from berth.local.ports import choose_port, keep_port
 from berth.local.servers import answers
+from berth.process.json_objects import JsonObject
 
 # Below Linux' range for outgoing connections, so that no outgoing connection takes a port between two runs.
 PORTS_FIRST, PORTS_LAST = 20000, 32000
@@ -138,11 +138,11 @@ class StateDirectory:
         finally:
             os.close(descriptor)
 
-    def read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str) -> JsonObject:
         """A JSON file of the directory; empty if there is none. Raises `StackProblem` if it is damaged."""
         return read_json(self.path / name)
 
-    def write(self, name: str, content: dict[str, Any]) -> None:
+    def write(self, name: str, content: JsonObject) -> None:
         """Replace a JSON file of the directory, whole or not at all."""
         write_whole(self.path / name, json.dumps(content, indent=2) + "\n")
 

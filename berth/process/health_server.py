@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from berth.process.json_objects import JsonMapping
+
 REQUEST_SECONDS_MAX = 5
 
-State = Callable[[], Mapping[str, object]]
+State = Callable[[], JsonMapping]
 """Returns the body of `/ok`; its member `ok` decides between 200 and 503. Called from another thread."""
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from berth.process.json_objects import JsonObject
 from node_agent.burn_in.tether import tethered
 from node_agent.discovery.children import NoAnswer, run_bounded
 from node_agent.discovery.reading import Gaps, pci_address, printable
@@ -103,7 +104,7 @@ def judge(output: bytes, gaps: Gaps) -> BurnInPart | None:
     return BurnInPart(name="dcgm", verdict="unknown", evidence=evidence)
 
 
-def _results(said: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _results(said: Any) -> Iterator[tuple[str, JsonObject]]:
     """Name of the test and each of its results: of version 3 ("DCGM GPU Diagnostic") and 4 ("DCGM Diagnostic")."""
     roots = [said, *said.values()] if isinstance(said, dict) else []
     for root in roots:
@@ -113,18 +114,18 @@ def _results(said: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield str(test.get("name", "?")), result
 
 
-def _listed(said: Any, name: str) -> Iterator[dict[str, Any]]:
+def _listed(said: Any, name: str) -> Iterator[JsonObject]:
     items = said.get(name) if isinstance(said, dict) else None
     for item in items if isinstance(items, list) else ():
         if isinstance(item, dict):
             yield item
 
 
-def _status(result: dict[str, Any]) -> str:
+def _status(result: JsonObject) -> str:
     return str(result.get("status", "")).lower().removesuffix("ped")
 
 
-def _described(name: str, result: dict[str, Any]) -> str:
+def _described(name: str, result: JsonObject) -> str:
     gpu = next((result[key] for key in ("gpu_id", "gpu_ids", "entity_id") if key in result), "?")
     warnings = result.get("warnings")
     first = warnings[0] if isinstance(warnings, list) and warnings else warnings

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import httpx
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.deploy_system.admission import Admitted
 from node_agent.deploy_system.connection import server_context
 from node_agent.deploy_system.work.contract import Host, Interrupted, Progress, WorkFailed
@@ -29,7 +30,7 @@ class Report(Protocol):
     def canonical(self) -> bytes:
         """The JSON of the report."""
 
-    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, Any]:
+    def model_dump(self, *, mode: str, exclude_none: bool) -> JsonObject:
         """The report as JSON values."""
 
 

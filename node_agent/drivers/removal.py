@@ -10,11 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.contract import DriverFailure, Phase, Plan, Progress
 from node_agent.drivers.leases import Leases, listed
 from node_agent.drivers.performing import why_not_proven
@@ -35,7 +35,7 @@ class Removal(ABC):
         self._leases = leases
         self._grace_seconds = grace_seconds
         self._was_there = was_there
-        self._evidence: dict[str, Any] = {"was_there": was_there, "devices": []}
+        self._evidence: JsonObject = {"was_there": was_there, "devices": []}
         self._hard_stopped = self._wiped = self._leases_released = False
 
     def plan(self) -> Plan[ReleaseResult]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.discovery.children import NoAnswer, run_bounded
 from node_agent.discovery.disks import disks
 from node_agent.discovery.reading import Gaps, Tree, printable
@@ -76,7 +77,7 @@ async def _asked(command: str, disk: DiskHealth, environment: Mapping[str, str],
     return disk
 
 
-def _found(said: Any) -> dict[str, Any]:
+def _found(said: Any) -> JsonObject:
     nvme = "nvme_smart_health_information_log"
     found = {
         "temperature_celsius": _at(said, "temperature", "current"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.problems import AnswerUnreadable
 
 TEXT_CHARACTERS_MAX: Final = 1024
@@ -21,7 +22,7 @@ _PROPERTY: Final = re.compile(r"#?[A-Za-z0-9_/]{1,100}")
 class Document:
     """A JSON object at `path`, with its ETag if it has one."""
 
-    def __init__(self, path: str, data: dict[str, Any], etag: str | None = None) -> None:
+    def __init__(self, path: str, data: JsonObject, etag: str | None = None) -> None:
         self.path = path
         self.data = data
         inside = self.text("@odata.etag")
@@ -89,7 +90,7 @@ def clean(value: Any) -> str:
     return printable.encode("utf-8", "replace").decode("utf-8")
 
 
-def parse(path: str, body: bytes) -> dict[str, Any]:
+def parse(path: str, body: bytes) -> JsonObject:
     """The JSON object of a body. Raises AnswerUnreadable if it is something else."""
     try:
         data = json.loads(body)
@@ -100,7 +101,7 @@ def parse(path: str, body: bytes) -> dict[str, Any]:
     return data
 
 
-def messages(data: dict[str, Any], *keys: str) -> tuple[Document, ...]:
+def messages(data: JsonObject, *keys: str) -> tuple[Document, ...]:
     """The messages of an error or a task; empty if there are none in the expected shape."""
     try:
         return tuple(Document("", data).parts(*keys))[:20]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.contract import FirmwareItem, UpdateOutcome
 from node_agent.redfish.machine import action_path, allowed_values, check_allowed
 from node_agent.redfish.problems import NotSupported, ValueNotAllowed
@@ -35,7 +36,7 @@ async def update(session: Session, image_url: str, targets: tuple[str, ...]) -> 
     path = action_path(session, service, UPDATE)
     if path is None:
         raise NotSupported("the update service offers no SimpleUpdate")
-    body: dict[str, Any] = {"ImageURI": image_url}
+    body: JsonObject = {"ImageURI": image_url}
     if protocols := await allowed_values(session, service, UPDATE, "TransferProtocol"):
         check_allowed(scheme.upper(), protocols, "the transfer protocol")
         body["TransferProtocol"] = scheme.upper()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.contract import BootTarget, Medium, PowerState
 from node_agent.redfish.documents import Document
 from node_agent.redfish.machine import Machine, action_path
@@ -82,7 +83,7 @@ class Media:
             self._session.wire.met(INSERT_BY_PATCH)
             return await self._session.patch(found.path, {"Image": url, "Inserted": True, "WriteProtected": True})
         # Inserted and WriteProtected are true by default, and Supermicro X11 refuses them.
-        body: dict[str, Any] = {"Image": url}
+        body: JsonObject = {"Image": url}
         for _ in range(INSERT_REQUESTS_MAX):
             answer = await self._session.send("POST", path, body, self._deadlines.insert_seconds)
             missing = insert_parameters_missing(answer.json_or_empty(), body) if answer.status == 400 else None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.documents import Document, messages
 
 
@@ -118,7 +119,7 @@ QUIRKS: Final[tuple[Quirk, ...]] = (
 )
 
 
-def insert_parameters_missing(error: dict[str, Any], body: dict[str, Any]) -> tuple[Quirk, dict[str, Any]] | None:
+def insert_parameters_missing(error: JsonObject, body: JsonObject) -> tuple[Quirk, JsonObject] | None:
     """What a 400 to InsertMedia says is missing in `body`; None if it says nothing of the kind."""
     missing = set()
     for message in messages(error, "error", "@Message.ExtendedInfo"):

@@ -6,8 +6,9 @@ A session that the BMC ended (401) is renewed once for each request, and deleted
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.documents import Document
 from node_agent.redfish.problems import (
     AnswerUnreadable,
@@ -71,11 +72,11 @@ class Session:
             path = self.wire.path_of(following, f"the next page of {what}")
         return found, True
 
-    async def post(self, path: str, body: dict[str, Any], seconds: float | None = None) -> Answer:
+    async def post(self, path: str, body: JsonObject, seconds: float | None = None) -> Answer:
         """POST, sent once. Raises the problem of a 4xx answer; see `Wire.send` for no answer."""
         return self.accepted("POST", await self.send("POST", path, body, seconds))
 
-    async def patch(self, path: str, body: dict[str, Any]) -> Answer:
+    async def patch(self, path: str, body: JsonObject) -> Answer:
         """PATCH with If-Match where the resource has an ETag; after 412 it is read and sent once more. Raises Conflict."""
         etag = (await self.get(path, "the resource to change")).etag
         answer = await self.send("PATCH", path, body, None, etag)
@@ -89,7 +90,7 @@ class Session:
         return self.accepted("PATCH", answer)
 
     async def send(
-        self, method: str, path: str, body: dict[str, Any] | None, seconds: float | None = None, etag: str | None = None
+        self, method: str, path: str, body: JsonObject | None, seconds: float | None = None, etag: str | None = None
     ) -> Answer:
         """One command; after 401, which refuses it, once more with a new session. Returns 2xx, 4xx or 501."""
         limit = seconds if seconds is not None else self.wire.deadlines.command_seconds

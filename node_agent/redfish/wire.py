@@ -12,10 +12,11 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
+from berth.process.json_objects import JsonObject
 from node_agent.redfish.clock import Clock
 from node_agent.redfish.contract import BmcAccess, Deadlines
 from node_agent.redfish.documents import Document, message_ids, messages, parse
@@ -55,11 +56,11 @@ class Answer:
     headers: httpx.Headers
     body: bytes
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The JSON object of the body. Raises AnswerUnreadable."""
         return parse(self.path, self.body)
 
-    def json_or_empty(self) -> dict[str, Any]:
+    def json_or_empty(self) -> JsonObject:
         """The JSON object of the body, or an empty one."""
         try:
             return self.json()
@@ -146,7 +147,7 @@ class Wire:
         raise AnswerUnreadable(f"GET {path} redirects more than {REDIRECTS_MAX} times")
 
     async def send(
-        self, method: str, path: str, headers: dict[str, str], body: dict[str, Any] | None, seconds: float
+        self, method: str, path: str, headers: dict[str, str], body: JsonObject | None, seconds: float
     ) -> Answer:
         """One command, sent once. Returns any answer but 3xx and 5xx; 503 and 429 raise Busy.
 

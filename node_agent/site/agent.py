@@ -11,7 +11,6 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
+from berth.process.json_objects import JsonObject
 from berth.process.sealed_passwords import fingerprint, new_key_pem, read_key
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
@@ -267,7 +267,7 @@ class SiteAgent:
             self._refusals_in_a_row += 1
         log.warning("request_failed", request=what, why=str(error))
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> JsonObject:
         age = self._clock.seconds_since_contact()
         return {
             "ok": True,

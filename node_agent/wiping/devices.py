@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.fields import STORABLE, Truth, Wire
 
 
@@ -32,4 +33,4 @@ class DeviceWipe(Wire):
     method: Annotated[str, Field(min_length=1, max_length=64, pattern=STORABLE)]
     level: WipeLevel
     proven: Truth
-    checked: dict[str, Any] = Field(default_factory=dict)
+    checked: JsonObject = Field(default_factory=dict)

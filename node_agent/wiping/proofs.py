@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.contract import Phase, Plan, Progress
 from node_agent.journal import Journal
 from node_agent.journal_records import Wiped
@@ -52,10 +52,10 @@ class WipeProofs:
             self._journal.append(Wiped(allocation_id=allocation_id, devices=devices))
             await self._journal.sync()
 
-    def _kept(self, allocation_id: UUID) -> dict[str, dict[str, Any]]:
+    def _kept(self, allocation_id: UUID) -> dict[str, JsonObject]:
         record = self._journal.state.wiped.get(allocation_id)
         return {} if record is None else _by_name(proof.model_dump(mode="json") for proof in record.devices)
 
 
-def _by_name(proofs: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _by_name(proofs: Iterable[JsonObject]) -> dict[str, JsonObject]:
     return {proof["device"]: proof for proof in proofs}

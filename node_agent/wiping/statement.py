@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import RESULT_BYTES_MAX, SLOT_INDEX_MAX, pre_authentication_encoding
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from node_agent.wire.fields import STORABLE, Instant, Truth, Whole, Wire
@@ -174,7 +175,7 @@ def device_subjects(devices: Iterable[DeviceWipe]) -> list[StatementSubject]:
     ]
 
 
-def make_statement(predicate: WipePredicate, evidence: dict[str, Any]) -> WipeStatement:
+def make_statement(predicate: WipePredicate, evidence: JsonObject) -> WipeStatement:
     """The statement about a release whose result has this `evidence`."""
     allocation = StatementSubject(
         name=f"allocation/{predicate.allocation_id}", digest=DigestSet(sha256=digest_of(evidence))

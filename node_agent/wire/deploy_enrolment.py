@@ -17,11 +17,12 @@ The certificate names `spiffe://<trust domain>/node/<node id>/deploy/<deploy epo
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from uuid import UUID
 
 from pydantic import FailFast, Field, field_validator, model_validator
 
+from berth.process.json_objects import JsonObject
 from node_agent.attestation.wire import Attestation, TpmKeys
 from node_agent.wire.deploy_medium import DeployEpoch, DeployToken, Mac
 from node_agent.wire.deploy_tasks import DeployFailureCode
@@ -68,7 +69,7 @@ class DeployCredentials(FromServer):
     node_id: UUID
     deploy_epoch: DeployEpoch
     certificate_pem: str
-    key_set: dict[str, Any]
+    key_set: JsonObject
     ends_at: Instant
     server_time: datetime
 
@@ -107,13 +108,13 @@ class DeployResultReport(Wire):
 
     fence: Whole
     outcome: Literal["completed", "failed"]
-    result: dict[str, Any] | None = None
+    result: JsonObject | None = None
     failure: DeployTaskFailure | None = None
-    evidence: dict[str, Any] | None = None
+    evidence: JsonObject | None = None
 
     @field_validator("result", "evidence")
     @classmethod
-    def _storable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _storable(cls, value: JsonObject | None) -> JsonObject | None:
         return None if value is None else storable(value)
 
     @model_validator(mode="after")

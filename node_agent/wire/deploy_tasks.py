@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_medium import DeployEpoch, Mac
 from node_agent.wire.fields import STORABLE, Seconds, Truth, Whole, Wire
 from node_agent.wire.images import ImageParameters
@@ -162,7 +163,7 @@ class ConfigDrive(Wire):
         Field(min_length=1, max_length=SSH_KEYS_MAX),
     ]
     user_data: Annotated[str, Field(max_length=USER_DATA_MAX, pattern=STORABLE)] | None = None
-    network: dict[str, Any] | None = None
+    network: JsonObject | None = None
 
 
 class MetalDeployParameters(MetalParameters):

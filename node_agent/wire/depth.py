@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from berth.process.json_objects import JsonObject
+
 
 def depth(value: object) -> int:
     """How deeply objects and lists are nested in `value`. Not recursive: it measures what a sender chose."""
@@ -14,5 +16,5 @@ def depth(value: object) -> int:
     return depth
 
 
-def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+def _members(value: JsonObject | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from node_agent.wire.fields import Wire
 from node_agent.wire.topology import REASON_MAX, Text
 
@@ -44,7 +44,7 @@ class GuestDevices(Wire):
             raise ValueError("has either devices or a reason why there are none")
         return self
 
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> JsonObject:
         """The member of a result's evidence."""
         return {EVIDENCE: self.model_dump(mode="json", exclude_none=True)}
 
@@ -55,6 +55,6 @@ def unknown(reason: str) -> GuestDevices:
     return GuestDevices(reason=shown[:REASON_MAX] or "no reason was given")
 
 
-def devices_in(evidence: Mapping[str, Any]) -> GuestDevices | None:
+def devices_in(evidence: JsonMapping) -> GuestDevices | None:
     """What the evidence says of devices; None if it says nothing. Raises pydantic.ValidationError."""
     return None if EVIDENCE not in evidence else GuestDevices.model_validate(evidence[EVIDENCE])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.depth import depth
 
 RESULT_DEPTH_MAX: Final = 32
 
 
-def storable(result: dict[str, Any]) -> dict[str, Any]:
+def storable(result: JsonObject) -> JsonObject:
     """Return `result` if the database can hold it: Unicode text, finite numbers, bounded depth. Raises ValueError."""
     try:
         written = json.dumps(result, ensure_ascii=False, allow_nan=False)

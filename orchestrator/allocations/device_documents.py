@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.devices import GuestDevices, unknown
 from node_agent.wire.fields import first_error
 from orchestrator.allocations.states import AllocationState
@@ -14,7 +14,7 @@ from orchestrator.allocations.store.devices import StoredDevices
 from orchestrator.times import rfc3339
 
 
-def devices_document(allocation_id: UUID, state: AllocationState, stored: StoredDevices | None) -> dict[str, Any]:
+def devices_document(allocation_id: UUID, state: AllocationState, stored: StoredDevices | None) -> JsonObject:
     """The JSON of an allocation's devices. Without any there is a reason."""
     found = _devices(stored)
     return {

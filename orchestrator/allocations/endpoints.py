@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, MutableMapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 from uuid import UUID
 
 import orjson
@@ -36,6 +36,7 @@ from orchestrator.allocations.states import Verb
 from orchestrator.approvals.endpoints import REQUESTED, request_second
 from orchestrator.approvals.states import ApprovalAction
 from orchestrator.http.answers import json_response
+from orchestrator.http.asgi import Scope
 from orchestrator.http.authentication import AdminCaller, Caller, TenantCaller
 from orchestrator.http.fields import Nothing
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -81,7 +82,7 @@ async def create_allocation(
 
 
 async def place_create(
-    parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: CreateAllocation, key: str | None
+    parts: Services, scope: Scope, caller: Principal, body: CreateAllocation, key: str | None
 ) -> Answer:
     """The response to a tenant's create. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
@@ -118,7 +119,7 @@ async def place_create(
 
 
 async def consume(
-    parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: ConsumeReservation, key: str | None
+    parts: Services, scope: Scope, caller: Principal, body: ConsumeReservation, key: str | None
 ) -> Answer:
     """The response to a create from a reservation. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.store.faults import FaultReport
 from orchestrator.times import rfc3339, wait_document
 
 
-def fault_document(report: FaultReport) -> dict[str, Any]:
+def fault_document(report: FaultReport) -> JsonObject:
     """The JSON of a fault report."""
     return {
         "report_id": str(report.id),

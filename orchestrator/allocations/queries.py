@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.device_documents import devices_document
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store import due, health
@@ -27,12 +27,12 @@ class ListItem:
     """An item of a list, and its position for the cursor."""
 
     place: UUID | int
-    document: dict[str, Any]
+    document: JsonObject
 
 
 async def find_allocation(
     database: Database, allocation_id: UUID, tenant_id: UUID | None, *, for_operator: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """One allocation of the tenant, or of any tenant if None. Raises `NotFound`, `Archived`."""
     async with database.read_one() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
@@ -78,7 +78,7 @@ async def list_timeline(
 
 async def find_wipe_certificate(
     database: Database, allocation_id: UUID, tenant_id: UUID | None, *, for_operator: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """The wipe certificate of an allocation. Raises `NotFound`, `Archived`, `WipeCertificateMissing`."""
     async with database.reading() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, tenant_id)
@@ -90,7 +90,7 @@ async def find_wipe_certificate(
     return found
 
 
-async def find_devices(database: Database, allocation_id: UUID) -> dict[str, Any]:
+async def find_devices(database: Database, allocation_id: UUID) -> JsonObject:
     """The virtual devices of an allocation's guest, for operators. Raises `NotFound`, `Archived`."""
     async with database.reading() as reading:
         row = await allocation_rows.read_allocation(reading, allocation_id, None)

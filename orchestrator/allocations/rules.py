@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.failures import CHANGES_NOTHING
 from orchestrator.allocations.refusals import FaultReportsOpen, ReplacementInProgress, VerbInProgress
 from orchestrator.allocations.states import VERB_RESULTS, AllocationState, GuestState, ReplacementOutcome, Verb
@@ -19,7 +20,7 @@ _IDEMPOTENT = frozenset({Verb.STOP, Verb.START, Verb.RESCUE})
 _RUNNING = frozenset({AllocationState.REQUESTED, AllocationState.PROVISIONING, AllocationState.ACTIVE})
 
 
-def is_proven(result: dict[str, Any]) -> bool:
+def is_proven(result: JsonObject) -> bool:
     """Whether a release result proves the cleanup.
 
     `released`, `wiped` and `leases_released` are all true, and so is `proven` of every device in its evidence.
@@ -36,7 +37,7 @@ def _devices_are_proven(evidence: Any) -> bool:
     )
 
 
-def unproven_devices(given: Iterable[str], result: dict[str, Any]) -> list[str]:
+def unproven_devices(given: Iterable[str], result: JsonObject) -> list[str]:
     """Devices that the allocation was given and that a release result, which `is_proven`, does not name."""
     evidence = result.get("evidence")
     proofs = evidence.get("devices", []) if isinstance(evidence, dict) else []

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.first_boot import FirstBootStatus
 from node_agent.wire.guests import RestartPolicy
 from orchestrator.allocations.health import Health, OutageCause
@@ -80,9 +81,9 @@ class ChangeAllocation(Request):
         return self
 
     @model_serializer(mode="wrap")
-    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """The content for the fingerprint of the request: a null `ends_at` is no default, unlike an absent one."""
-        document: dict[str, Any] = serialize(self)
+        document: JsonObject = serialize(self)
         return document if self.end is None else {**document, "ends_at": document.get("ends_at")}
 
 
@@ -209,7 +210,7 @@ class Allocation(BaseModel):
     health: AllocationHealth | None = Field(description="while active; null in every other state")
     failure: Failure | None
     hard_stopped: bool | None
-    release_result: dict[str, Any] | None
+    release_result: JsonObject | None
     waits: Waits | None
     correlation_id: UUID
     reservation_id: UUID | None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.failures import may_pass
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.waits import Wait
@@ -26,7 +26,7 @@ class LatestTask:
     notify: str | None
     attempt: int
     expires_at: datetime
-    result: dict[str, Any] | None
+    result: JsonObject | None
     failure_code: str | None
     failure_detail: str | None
 

@@ -6,12 +6,13 @@ it is at the approval. The audit row of the action names the approver as its pri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.stated_cleanup import Statement, clean_up, require_stuck
 from orchestrator.allocations.subject import Subject
@@ -41,7 +42,7 @@ class Execution:
     bounds: KeyBounds
 
     @property
-    def named(self) -> dict[str, Any]:
+    def named(self) -> JsonObject:
         """Members of the audit row of the action: the approval and both operators."""
         return {
             "approval_id": str(self.approval.id),
@@ -50,7 +51,7 @@ class Execution:
         }
 
 
-def person_document(person: Person) -> dict[str, Any]:
+def person_document(person: Person) -> JsonObject:
     """An operator in responses, events and the audit."""
     return {
         "principal_id": str(person.id), "role": person.role, "owner": person.owner, "break_glass": person.break_glass,
@@ -62,7 +63,7 @@ async def check_action(tx: Transaction, wanted: Wanted, bounds: KeyBounds) -> No
     await _CHECKS[wanted.action](tx, wanted.subject_id, wanted.parameters, bounds)
 
 
-async def perform_action(tx: Transaction, execution: Execution) -> dict[str, Any]:
+async def perform_action(tx: Transaction, execution: Execution) -> JsonObject:
     """Do what was requested, audited; return what the approval shows of it. Raises the action's own refusals."""
     return await _EFFECTS[execution.approval.action](tx, execution)
 
@@ -75,34 +76,28 @@ async def _stuck_allocation(tx: Transaction, allocation_id: UUID | None) -> Subj
     return subject
 
 
-async def _check_cleanup(
-    tx: Transaction, subject_id: UUID | None, parameters: Mapping[str, Any], bounds: KeyBounds
-) -> None:
+async def _check_cleanup(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
     await _stuck_allocation(tx, subject_id)
 
 
-async def _check_creation(
-    tx: Transaction, subject_id: UUID | None, parameters: Mapping[str, Any], bounds: KeyBounds
-) -> None:
+async def _check_creation(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
     await api_keys.read_expiry(tx, moment_of(parameters["expires_at"]), bounds.lifetime_seconds_max)
 
 
 async def _check_revocation(
-    tx: Transaction, subject_id: UUID | None, parameters: Mapping[str, Any], bounds: KeyBounds
+    tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds
 ) -> None:
     assert subject_id is not None
     await key_changes.read_key_tenant(tx, None, subject_id)
 
 
-async def _check_rotation(
-    tx: Transaction, subject_id: UUID | None, parameters: Mapping[str, Any], bounds: KeyBounds
-) -> None:
+async def _check_rotation(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
     assert subject_id is not None
     await key_changes.lock_for_rotation(tx, None, subject_id)
     await api_keys.read_expiry(tx, moment_of(parameters["expires_at"]), bounds.lifetime_seconds_max)
 
 
-async def _clean_up(tx: Transaction, execution: Execution) -> dict[str, Any]:
+async def _clean_up(tx: Transaction, execution: Execution) -> JsonObject:
     approval, operation = execution.approval, execution.operation
     subject = await _stuck_allocation(tx, approval.subject_id)
     reason: str = approval.parameters["reason"]
@@ -111,7 +106,7 @@ async def _clean_up(tx: Transaction, execution: Execution) -> dict[str, Any]:
     return {"allocation_id": str(subject.id), "from_state": subject.state.value}
 
 
-async def _create_key(tx: Transaction, execution: Execution) -> dict[str, Any]:
+async def _create_key(tx: Transaction, execution: Execution) -> JsonObject:
     asked = execution.approval.parameters
     expires_at = await api_keys.read_expiry(tx, moment_of(asked["expires_at"]), execution.bounds.lifetime_seconds_max)
     wanted = KeyWanted(asked["name"], asked["role"], None, expires_at, asked["owner"], asked["break_glass"])
@@ -121,7 +116,7 @@ async def _create_key(tx: Transaction, execution: Execution) -> dict[str, Any]:
     return {"key_id": str(made.id), "expires_at": made.expires_at}
 
 
-async def _rotate_key(tx: Transaction, execution: Execution) -> dict[str, Any]:
+async def _rotate_key(tx: Transaction, execution: Execution) -> JsonObject:
     approval = execution.approval
     assert approval.subject_id is not None
     asked = approval.parameters
@@ -135,7 +130,7 @@ async def _rotate_key(tx: Transaction, execution: Execution) -> dict[str, Any]:
     return {"key_id": str(made.id), "expires_at": made.expires_at, "replaced_expires_at": replaced}
 
 
-async def _revoke_key(tx: Transaction, execution: Execution) -> dict[str, Any]:
+async def _revoke_key(tx: Transaction, execution: Execution) -> JsonObject:
     approval = execution.approval
     assert approval.subject_id is not None
     stopped = await api_keys.revoke_api_key(tx, approval.subject_id)
@@ -148,7 +143,7 @@ async def _secret_of(tx: Transaction, approval: Approval) -> StoredSecret:
     return StoredSecret(approval.parameters["prefix"], await read_secret(tx, approval.id))
 
 
-async def _record(tx: Transaction, execution: Execution, subject: str, detail: dict[str, Any]) -> None:
+async def _record(tx: Transaction, execution: Execution, subject: str, detail: JsonObject) -> None:
     action = execution.approval.action.value
     await audit.record(tx, execution.actor, action, subject, detail, execution.operation.request_id)
 
@@ -158,14 +153,14 @@ def moment_of(written: str | None) -> datetime | None:
     return None if written is None else datetime.fromisoformat(written)
 
 
-_Check = Callable[[Transaction, UUID | None, Mapping[str, Any], KeyBounds], Awaitable[None]]
+_Check = Callable[[Transaction, UUID | None, JsonMapping, KeyBounds], Awaitable[None]]
 _CHECKS: Final[dict[ApprovalAction, _Check]] = {
     ApprovalAction.FORCE_CLEANUP: _check_cleanup,
     ApprovalAction.CREATE_KEY: _check_creation,
     ApprovalAction.REVOKE_KEY: _check_revocation,
     ApprovalAction.ROTATE_KEY: _check_rotation,
 }
-_EFFECTS: Final[dict[ApprovalAction, Callable[[Transaction, Execution], Awaitable[dict[str, Any]]]]] = {
+_EFFECTS: Final[dict[ApprovalAction, Callable[[Transaction, Execution], Awaitable[JsonObject]]]] = {
     ApprovalAction.FORCE_CLEANUP: _clean_up,
     ApprovalAction.CREATE_KEY: _create_key,
     ApprovalAction.REVOKE_KEY: _revoke_key,

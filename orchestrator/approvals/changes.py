@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.approvals.actions import person_document
 from orchestrator.approvals.states import ROLES
 from orchestrator.approvals.store import Approval
@@ -25,7 +25,7 @@ AUDITED = {
 """The audit's action of each event."""
 
 
-def approval_document(approval: Approval) -> dict[str, Any]:
+def approval_document(approval: Approval) -> JsonObject:
     """An approval as responses show it."""
     return {
         "approval_id": approval.id,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import BaseModel
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.approvals import queries as approvals
 from orchestrator.approvals.changes import approval_document
 from orchestrator.approvals.commands.decide import approve_request, reject_request, withdraw_request
@@ -32,9 +32,9 @@ from orchestrator.tenants.store.api_keys import KeyBounds
 
 router = APIRouter(prefix="/approvals", tags=["admin: approvals"], responses=PROBLEM_RESPONSES)
 _DESCRIPTION: Final = "With `BERTH_FOUR_EYES`: nothing is done before a second operator approves the request"
-REQUESTED: Final[dict[int | str, dict[str, Any]]] = {202: {"model": Approval, "description": _DESCRIPTION}}
+REQUESTED: Final[dict[int | str, JsonObject]] = {202: {"model": Approval, "description": _DESCRIPTION}}
 """The response of an action that needs a second operator, for its route."""
-REQUESTED_WITH_KEY: Final[dict[int | str, dict[str, Any]]] = {
+REQUESTED_WITH_KEY: Final[dict[int | str, JsonObject]] = {
     202: {"model": RequestedApproval, "description": _DESCRIPTION}
 }
 """The same of an action that makes a key."""
@@ -97,7 +97,7 @@ async def request_second(
     content: BaseModel | None,
     action: ApprovalAction,
     subject_id: UUID | None,
-    parameters: Mapping[str, Any],
+    parameters: JsonMapping,
 ) -> Response:
     """Record what the caller wants, for a second operator: 202 with the approval."""
     wanted = Wanted(action, subject_id, parameters)
@@ -112,7 +112,7 @@ async def request_second_with_key(
     content: BaseModel | None,
     action: ApprovalAction,
     subject_id: UUID | None,
-    parameters: Mapping[str, Any],
+    parameters: JsonMapping,
 ) -> Response:
     """As `request_second`, for an action that makes a key: the caller gets its secret now, valid when it is approved."""
     secret = Secret()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import Request, Sentence
 from orchestrator.http.paging import PageQuery
 
@@ -42,7 +43,7 @@ class Approval(BaseModel):
     approval_id: UUID
     action: Action
     subject: str = Field(description="the object of the action; the kind alone where the action makes it")
-    parameters: dict[str, Any] = Field(description="what the action does beyond its object")
+    parameters: JsonObject = Field(description="what the action does beyond its object")
     state: State
     roles_required: list[str] = Field(description="the operators' roles that approve or reject it")
     requested_by: ApprovalPerson
@@ -50,7 +51,7 @@ class Approval(BaseModel):
     decided_by: ApprovalPerson | None = Field(description="the operator of the approval, rejection or withdrawal")
     decision_reason: str | None
     ended_at: datetime | None
-    result: dict[str, Any] | None = Field(description="what the action made or changed; null unless it is approved")
+    result: JsonObject | None = Field(description="what the action made or changed; null unless it is approved")
     waits_for: str | None
     waits_since: datetime | None
     waits_until: datetime | None = Field(description="the request expires then; null: it has ended")

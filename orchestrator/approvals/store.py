@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.approvals.refusals import ApprovalPending, ApprovalTableFull
 from orchestrator.approvals.rules import Person
 from orchestrator.approvals.states import ApprovalAction, ApprovalState
@@ -26,14 +27,14 @@ class Approval:
     id: UUID
     action: ApprovalAction
     subject_id: UUID | None
-    parameters: dict[str, Any]
+    parameters: JsonObject
     state: ApprovalState
     requester: Person
     requested_at: datetime
     decided_by: Person | None
     decision_reason: str | None
     ended_at: datetime | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     waits_for: str | None
     waits_since: datetime | None
     waits_until: datetime | None
@@ -55,7 +56,7 @@ class Wanted:
 
     action: ApprovalAction
     subject_id: UUID | None
-    parameters: Mapping[str, Any]
+    parameters: JsonMapping
     secret_sha256: bytes | None = None
 
 
@@ -186,7 +187,7 @@ async def end_approval(
     person: Person | None,
     *,
     reason: str | None = None,
-    result: Mapping[str, Any] | None = None,
+    result: JsonMapping | None = None,
 ) -> Approval:
     """End the wait of a locked, pending request; return it as it is from now on."""
     values = {

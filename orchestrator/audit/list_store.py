@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, func, literal, literal_column, select, tuple_
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit.refusals import AuditTruncated
 from orchestrator.audit.tables import audit_chain
 from orchestrator.database.transactions import Reading
@@ -41,7 +42,7 @@ class Entry:
     operation_key: str | None
     request_id: str | None
     correlation_id: UUID | None
-    detail: dict[str, Any]
+    detail: JsonObject
     hash: str
 
 
@@ -127,7 +128,7 @@ class _Leading:
     value: object = None
 
 
-def _leading(matching: Filter) -> tuple[_Leading, dict[str, Any]]:
+def _leading(matching: Filter) -> tuple[_Leading, JsonObject]:
     """The index with the fewest rows as a rule, and the values of the other columns."""
     wanted = {
         "subject": matching.subject, "principal_id": matching.principal, "code": matching.outcome,
@@ -162,7 +163,7 @@ def _candidates(leading: _Leading, after: int, last: int) -> Select[Any]:
     return rows.order_by(column, _C.sequence)
 
 
-def _page(candidates: Select[Any], leading: _Leading, others: dict[str, Any], limit: int) -> Select[Any]:
+def _page(candidates: Select[Any], leading: _Leading, others: JsonObject, limit: int) -> Select[Any]:
     rows = candidates.limit(EXAMINED_MAX if others else limit).subquery()
     matching = [rows.c[column] == value for column, value in others.items()]
     order = ["sequence"] if leading.column is None else [leading.column, "sequence"]

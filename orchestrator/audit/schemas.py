@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit.list_store import Filter
 from orchestrator.http.documents import Actor
 from orchestrator.http.paging import PageQuery
@@ -41,7 +42,7 @@ class AuditEntry(BaseModel):
     operation_key: str | None
     request_id: str | None
     correlation_id: UUID | None
-    detail: dict[str, Any]
+    detail: JsonObject
     hash: str
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.transactions import Transaction
 from orchestrator.tenants.principals import Actor
 
@@ -17,7 +17,7 @@ values (:kind, :id, :action, :subject, cast(:detail as jsonb), :request_id)
 
 
 async def record(
-    tx: Transaction, actor: Actor, action: str, subject: str, detail: dict[str, Any], request_id: str | None
+    tx: Transaction, actor: Actor, action: str, subject: str, detail: JsonObject, request_id: str | None
 ) -> None:
     """Record an action, its actor and its subject, in the transaction of the action.
 
@@ -57,7 +57,7 @@ from batch cross join jsonb_array_elements(cast(:rows as jsonb)) with ordinality
 """
 
 
-async def record_requests(tx: Transaction, rows: Sequence[Mapping[str, Any]], recorder: UUID, batch: int) -> None:
+async def record_requests(tx: Transaction, rows: Sequence[JsonMapping], recorder: UUID, batch: int) -> None:
     """Record requests that no operation records, in this order, with one statement.
 
     A row has the members of `audited_caller` (`user` becomes part of the detail),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.problems import Problem
 from orchestrator.times import rfc3339
 
@@ -65,7 +65,7 @@ class BalanceSnapshot:
             return None
         return self.at + timedelta(seconds=max(0.0, seconds))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Return the JSON body."""
         return {
             "tenant_id": self.tenant_id,

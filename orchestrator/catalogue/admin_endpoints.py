@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.catalogue import queries as catalogue
 from orchestrator.catalogue import store as offers
 from orchestrator.catalogue.commands import delete_image, put_image, put_region, put_sku
@@ -29,7 +30,7 @@ RegionPath = Annotated[str, Path(pattern=REGION_PATTERN)]
 NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 
-def _made(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+def _made(model: type[Any]) -> dict[int | str, JsonObject]:
     return {201: {"model": model, "description": "It was made"}}
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import RowMapping
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.images import LOGIN_USER, BootFirmware, Readiness
 
 
@@ -33,8 +33,8 @@ STATED = tuple(ImageStatement.__slots__)
 """The columns of `images` that hold the statement."""
 
 
-def with_statement(row: RowMapping) -> dict[str, Any]:
+def with_statement(row: RowMapping) -> JsonObject:
     """The members of a row of `images`, with those of the statement as one."""
-    members: dict[str, Any] = dict(row)
+    members: JsonObject = dict(row)
     statement = ImageStatement(**{name: members.pop(name) for name in STATED})
     return {**members, "statement": statement}

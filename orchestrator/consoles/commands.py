@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.consoles import store
 from orchestrator.consoles.refusals import ConsoleBusy, ConsoleUnsupported, TooManyConsoles
@@ -124,7 +124,7 @@ async def _end(
     ended = await store.end_session(tx, session_id, reason.value, counts)
     if ended is None:
         return False
-    said: dict[str, Any] = {
+    said: JsonObject = {
         "session_id": str(session_id), "mode": ended.mode, "opened_by": ended.opened_by, "reason": reason.value,
         "seconds": round(ended.seconds, 3), "bytes_to_guest": counts.to_guest, "bytes_to_tenant": counts.to_tenant,
         "bytes_dropped": counts.dropped,

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonObject
 from orchestrator.consoles.rules import EndReason
 from orchestrator.problems import Problem
 from orchestrator.times import rfc3339
@@ -73,5 +74,5 @@ def error(problem: Problem) -> str:
     return _text({"type": "error", **{name: members[name] for name in members.keys() - {"type", "title"}}})
 
 
-def _text(members: dict[str, object]) -> str:
+def _text(members: JsonObject) -> str:
     return orjson.dumps(members).decode()

@@ -17,6 +17,7 @@ from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, was_silent
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import (
     LINK,
     CallConnections,
@@ -70,7 +71,7 @@ def _parsed(statement: str) -> TextClause:
     return text(statement)
 
 
-Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+Values = JsonMapping | Sequence[JsonMapping] | None
 
 
 class Reading:
@@ -94,7 +95,7 @@ class Transaction(Reading):
 
     operation_event: UUID | None = None
     in_operation: bool = False
-    audited: dict[str, Any] | None = None
+    audited: JsonObject | None = None
 
     def __init__(self, connection: AsyncConnection, response_version: ResponseVersion | None = None) -> None:
         super().__init__(connection)
@@ -324,7 +325,7 @@ def connect_database(
     """
     address = "postgresql://" + url.partition("://")[2]
     options = _session_options(lock_timeout_seconds, transaction_timeout_seconds, operations_max, tenant_rows_max or {})
-    session: dict[str, Any] = {"options": options, "application_name": application, **LINK}
+    session: JsonObject = {"options": options, "application_name": application, **LINK}
 
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
         connection = await TenantConnection.connect(*arguments, **parameters)

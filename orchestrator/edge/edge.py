@@ -11,11 +11,11 @@ import codecs
 import re
 import time
 import uuid
-from typing import Any
 
 import structlog
 from starlette.datastructures import Headers
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.edge.body_values import VALUES_MAX, BodyValues
 from orchestrator.edge.head_requests import as_get
@@ -276,7 +276,7 @@ def _overloaded() -> Overloaded:
     return Overloaded("this process serves as many requests as it may; retry later or use another replica")
 
 
-def _leave(state: dict[str, Any]) -> None:
+def _leave(state: JsonObject) -> None:
     """The request counts no longer against the limits of its principal."""
     while state[ON_RESPONSE]:
         state[ON_RESPONSE].pop()()

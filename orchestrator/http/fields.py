@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from berth.process.bounded_models import BoundedModel, at_most, check_members
+from berth.process.json_objects import JsonObject
 from orchestrator.http.types.cloud_config import usable_user_data
 
 INT32_MAX = 2**31 - 1
@@ -59,7 +60,7 @@ class Nothing(Request):
     """The body of a write that needs none: `{}` or nothing at all."""
 
 
-def describe_map(schema: dict[str, Any]) -> None:
+def describe_map(schema: JsonObject) -> None:
     """Describe the names of a map by `propertyNames`: client generators ignore `patternProperties` and send nothing."""
     ((pattern, values),) = schema.pop("patternProperties").items()
     schema |= {"additionalProperties": values, "propertyNames": {"pattern": pattern}}

@@ -6,15 +6,16 @@ against the running server by the tests.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.openapi_webhooks import describe_webhooks
 from orchestrator.http.operation_ids import operation_id
 from orchestrator.log import version_parameters
 
-PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+PROBLEM_SCHEMA: Final[JsonObject] = {
     "title": "Problem",
     "description": "RFC 9457 problem document; some codes carry further members.",
     "type": "object",
@@ -55,12 +56,12 @@ _DESCRIPTIONS: Final = {
 }
 
 
-def _problem(status: int) -> dict[str, Any]:
+def _problem(status: int) -> JsonObject:
     reference = {"$ref": "#/components/schemas/Problem"}
     return {"description": _DESCRIPTIONS[status], "content": {"application/problem+json": {"schema": reference}}}
 
 
-PROBLEM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {status: _problem(status) for status in _DESCRIPTIONS}
+PROBLEM_RESPONSES: Final[dict[int | str, JsonObject]] = {status: _problem(status) for status in _DESCRIPTIONS}
 
 _SECURITY_SCHEMES: Final = {
     "bearer": {
@@ -131,7 +132,7 @@ def install(app: FastAPI) -> None:
     """Complete the application's OpenAPI document: problems, security schemes, and the scheme of each route."""
     plain = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> JsonObject:
         if app.openapi_schema is None:
             _complete(plain())
         assert app.openapi_schema is not None, "FastAPI keeps what it generated"
@@ -140,7 +141,7 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _complete(document: dict[str, Any]) -> None:
+def _complete(document: JsonObject) -> None:
     document["info"] |= _INFO
     document["servers"] = _SERVERS
     used = {tag for operations in document["paths"].values() for of in operations.values() for tag in of["tags"]}
@@ -168,9 +169,9 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = {name: scheme for name, scheme in _SECURITY_SCHEMES.items() if name in required}
 
 
-def _schema_of(parameter: dict[str, Any]) -> dict[str, Any]:
+def _schema_of(parameter: JsonObject) -> JsonObject:
     """The parameter's schema; outside a body there is no null, only absence."""
-    schema: dict[str, Any] = parameter["schema"]
+    schema: JsonObject = parameter["schema"]
     if parameter["name"].lower() == "idempotency-key":
         return _IDEMPOTENCY_KEY_SCHEMA
     if "anyOf" not in schema:

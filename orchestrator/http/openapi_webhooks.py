@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from orchestrator.log.event_messages import CONTENT_TYPE, HEADERS, TEST_TYPE, message_schema, test_message_schema
 from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
@@ -15,7 +16,7 @@ _RESPONSES: Final = {
 }
 
 
-def describe_webhooks(document: dict[str, Any]) -> None:
+def describe_webhooks(document: JsonObject) -> None:
     """Add the section, and the schemas of the messages and of their data."""
     schemas = document["components"]["schemas"]
     families: dict[str, dict[str, str]] = {}
@@ -36,9 +37,9 @@ def _schema_name(event: EventType) -> str:
     return "".join(word.capitalize() for word in event.replace(".", "_").split("_")) + "Event"
 
 
-def _entry(family: str, messages: dict[str, str]) -> dict[str, Any]:
+def _entry(family: str, messages: dict[str, str]) -> JsonObject:
     references = {of_type: f"#/components/schemas/{name}" for of_type, name in messages.items()}
-    schema: dict[str, Any] = {
+    schema: JsonObject = {
         "oneOf": [{"$ref": reference} for reference in references.values()],
         "discriminator": {"propertyName": "type", "mapping": references},
     }

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import MutableMapping
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -14,6 +13,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
+from orchestrator.http.asgi import Scope
 from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.services import ENDING_VERB
 from orchestrator.operations.store.operations import Answer, Operation
@@ -31,7 +31,7 @@ IdempotencyKey = Annotated[
 
 
 def operation_in(
-    scope: MutableMapping[str, Any],
+    scope: Scope,
     principal: Principal,
     key: str | None,
     body: BaseModel | None,
@@ -59,7 +59,7 @@ def operation_in(
     )
 
 
-def _content(scope: MutableMapping[str, Any], body: BaseModel | None) -> Any:
+def _content(scope: Scope, body: BaseModel | None) -> Any:
     """The content that every fingerprint covers: the body without the members that have their default, and the query.
 
     So an absent member and an explicit default are the same content, and a new optional member leaves the fingerprint of

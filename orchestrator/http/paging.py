@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.problems import InvalidCursor
 
 CURSOR_LENGTH_MAX: Final = 1_000
@@ -66,7 +67,7 @@ def cursor_after(kind: str, place: object) -> str:
     return base64.urlsafe_b64encode(orjson.dumps({"list": kind, "after": str(place)})).rstrip(b"=").decode()
 
 
-def page_of(found: Sequence[Item], limit: int, kind: str, place: Callable[[Item], object]) -> dict[str, Any]:
+def page_of(found: Sequence[Item], limit: int, kind: str, place: Callable[[Item], object]) -> JsonObject:
     """A page from what was found when `limit + 1` items were asked for: the extra one shows that there are more."""
     items = found[:limit]
     more = len(found) > limit

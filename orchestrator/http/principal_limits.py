@@ -8,11 +8,12 @@ while the same object's previous request is served, they wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from orchestrator.http.asgi import Scope
 from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.metrics import LIMITED
 from orchestrator.http.rate_limits import RateLimits, RequestClass
@@ -29,7 +30,7 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ADMITTED: Final = "admitted"
 
 
-def class_of(scope: MutableMapping[str, Any]) -> RequestClass:
+def class_of(scope: Scope) -> RequestClass:
     """The class of a request that ends nothing."""
     path: str = scope["path"]
     if path in STREAMS:
@@ -54,7 +55,7 @@ class PrincipalLimits:
         """How many principals have requests that count."""
         return len(self._in_flight) + len(self._endings) + len(self._objects)
 
-    async def admit(self, scope: MutableMapping[str, Any], principal: UUID) -> None:
+    async def admit(self, scope: Scope, principal: UUID) -> None:
         """Count a request of this principal until its response begins; once, however often this is called.
 
         Raises `RateLimited` and `ConcurrencyLimited`, but never for a request that ends something: that waits for its turn.
@@ -69,7 +70,7 @@ class PrincipalLimits:
             state[LIMITED_PRINCIPAL] = str(principal)
             raise
 
-    async def _admit(self, scope: MutableMapping[str, Any], principal: UUID) -> None:
+    async def _admit(self, scope: Scope, principal: UUID) -> None:
         state = scope["state"]
         leaving: list[Callable[[], None]] = state[ON_RESPONSE]
         if verb := state.get(ENDING_VERB):

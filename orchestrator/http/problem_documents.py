@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.http.fields import VARIANT
 from orchestrator.http.metrics import PROBLEMS
 from orchestrator.http.oidc.token_refusals import TokenRefused
@@ -36,7 +37,7 @@ class MethodNotAllowed(Problem):
 
 
 def problem_response(
-    problem: Problem, state: Mapping[str, Any] | None = None, headers: dict[str, str] | None = None
+    problem: Problem, state: JsonMapping | None = None, headers: dict[str, str] | None = None
 ) -> Response:
     """The document with the server's time, and Retry-After where waiting helps.
 
@@ -104,7 +105,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 def _methods_of(request: Request) -> str:
     """What this path allows (RFC 9110 §10.2.1): the router itself names the methods of one of its endpoints only."""
     routes: list[BaseRoute] = request.app.router.routes
-    asked: dict[str, Any] = {"type": "http", "path": request.url.path, "root_path": "", "headers": []}
+    asked: JsonObject = {"type": "http", "path": request.url.path, "root_path": "", "headers": []}
 
     def allowed(method: str) -> bool:
         return any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)

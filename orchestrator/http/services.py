@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import Depends, Request
 
 from orchestrator.database.row_security import PLATFORM, tenants_setting
+from orchestrator.http.asgi import Scope
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 from orchestrator.settings import Settings
@@ -86,7 +86,7 @@ CALLER: Final = "caller"
 """Member of a request's state: its authenticated principal."""
 
 
-def source_of(scope: MutableMapping[str, Any]) -> str | None:
+def source_of(scope: Scope) -> str | None:
     """The caller's address, if it is known."""
     source: str | None = scope.get("state", {}).get(SOURCE)
     return source
@@ -99,7 +99,7 @@ def required_key_set(parts: Services) -> CarriedKeySet:
     return parts.key_set.current()
 
 
-def services_for(services: Services, scope: MutableMapping[str, Any]) -> Services:
+def services_for(services: Services, scope: Scope) -> Services:
     """The process's parts on behalf of the request of this ASGI scope: its reads note the response's version.
 
     From the moment when its caller is known, its transactions may touch rows of the caller's tenant, or those of all for an
@@ -112,7 +112,7 @@ def services_for(services: Services, scope: MutableMapping[str, Any]) -> Service
     return replace(services, context=replace(context, database=database))
 
 
-def _tenants_of(state: MutableMapping[str, Any], without_caller: Database) -> str | None:
+def _tenants_of(state: Scope, without_caller: Database) -> str | None:
     caller: Principal | None = state.get(CALLER)
     if caller is None:
         return without_caller.tenants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import b64decode
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import orjson
@@ -13,7 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
+from orchestrator.http.asgi import Scope
 from orchestrator.http.audited.actions import FENCE
 from orchestrator.http.audited.callers import audited_caller
 from orchestrator.http.authentication import Caller
@@ -74,7 +76,7 @@ router.include_router(strict)
 
 async def commit_for(
     parts: Services,
-    scope: MutableMapping[str, Any],
+    scope: Scope,
     caller: Principal,
     body: schemas.CommitTransaction,
     key: str | None,
@@ -108,7 +110,7 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
     versions = [read.version for read in preconditions]
     if body.read_version is not None:
         versions.append(body.read_version)
-    payload: dict[str, Any] = {"operations": [each.model_dump(mode="json") for each in body.operations]}
+    payload: JsonObject = {"operations": [each.model_dump(mode="json") for each in body.operations]}
     if caller.tenant_id is None:
         payload["principal_id"] = str(caller.id)
     return Commit(
@@ -127,7 +129,7 @@ def _commit_of(body: schemas.CommitTransaction, caller: Principal, settings: Set
     )
 
 
-def _bounded_size(payload: dict[str, Any], settings: Settings) -> int:
+def _bounded_size(payload: JsonObject, settings: Settings) -> int:
     """Bytes of the payload as the log stores it. Raises `TooLarge`."""
     # PostgreSQL writes jsonb with a space after each comma and colon.
     text = orjson.dumps(payload)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -85,5 +86,5 @@ def _decoded(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: Entry) -> JsonObject:
     return {"key": b64encode(entry.key).decode(), "value": b64encode(entry.value).decode(), "version": entry.version}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.problems import Problem
 
 
@@ -38,7 +38,7 @@ class Precondition:
     version: int
     begin: bytes
     end: bytes | None
-    shown: dict[str, Any]
+    shown: JsonObject
 
 
 @dataclass(frozen=True, slots=True)

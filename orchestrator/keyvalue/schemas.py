@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from berth.process.bounded_models import items_of
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import Request
 from orchestrator.http.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor
 from orchestrator.http.types.numbers import BigCount
@@ -106,7 +107,7 @@ class CommitOutcome(BaseModel):
     """The outcome of a transaction."""
 
     status: Literal["committed", "not_committed"]
-    conflicts: list[dict[str, Any]] = Field(description="The preconditions that were not satisfied")
+    conflicts: list[JsonObject] = Field(description="The preconditions that were not satisfied")
     version: BigCount = Field(description="The transaction's version; if not committed, a newer version to read at")
     leader_id: str
     request_id: str

@@ -7,11 +7,12 @@ CloudEvents 1.0 (docs/reference/events.md). The document is generated from the t
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.log import asyncapi_http as http
 from orchestrator.log.event_members import TEXT, WHOLE
@@ -32,7 +33,7 @@ _TAGS: Final = [
     {"name": "socket", "description": "WebSocket messages of the orchestrator"},
     {"name": "webhook", "description": "Requests to the URLs of webhooks, and events about webhooks"},
 ]
-_SERVERS: Final[dict[str, Any]] = {
+_SERVERS: Final[JsonObject] = {
     "nats": {
         "host": "{nats_host}",
         "protocol": "nats",
@@ -42,7 +43,7 @@ _SERVERS: Final[dict[str, Any]] = {
     },
     **http.SERVERS,
 }
-_SECURITY_SCHEMES: Final[dict[str, Any]] = {
+_SECURITY_SCHEMES: Final[JsonObject] = {
     "nats_user": {"type": "userPassword", "description": "A NATS user whose permissions allow reading its subjects"},
     **http.SECURITY_SCHEMES,
 }
@@ -50,7 +51,7 @@ _SECURITY_SCHEMES: Final[dict[str, Any]] = {
 _SOCKET_NAME: Final = "notifications"
 _SOCKET_ADDRESS: Final = "/api/v1/notifications"
 _SOCKET_TAGS: Final = [{"name": "socket"}]
-_SOCKET_MESSAGES: Final[dict[str, tuple[str, dict[str, Any], frozenset[str]]]] = {
+_SOCKET_MESSAGES: Final[dict[str, tuple[str, JsonObject, frozenset[str]]]] = {
     "begin": (
         "The first message: events begin after this version.",
         {"after": WHOLE, "leader_id": TEXT, "subscription": TEXT},
@@ -81,7 +82,7 @@ _PUBLISHED: Final = {
 }
 
 
-_RESPONSE: dict[int | str, dict[str, Any]] = {
+_RESPONSE: dict[int | str, JsonObject] = {
     200: {"description": "AsyncAPI 3 document", "content": {"application/json": {"schema": {"type": "object"}}}}
 }
 
@@ -94,7 +95,7 @@ async def asyncapi() -> Response:
 
 
 @cache
-def document() -> dict[str, Any]:
+def document() -> JsonObject:
     """Return the document; built once per process."""
     return {
         "asyncapi": "3.0.0",
@@ -144,7 +145,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _channel(address: str, description: str, events: list[EventType], parameters: dict[str, Any]) -> dict[str, Any]:
+def _channel(address: str, description: str, events: list[EventType], parameters: JsonObject) -> JsonObject:
     return {
         "address": address,
         "description": description,
@@ -155,7 +156,7 @@ def _channel(address: str, description: str, events: list[EventType], parameters
     }
 
 
-def _message(event: EventType, kind: EventKind) -> dict[str, Any]:
+def _message(event: EventType, kind: EventKind) -> JsonObject:
     return {
         "name": event.value,
         "title": event.value,
@@ -166,7 +167,7 @@ def _message(event: EventType, kind: EventKind) -> dict[str, Any]:
     }
 
 
-def notifications_channel() -> dict[str, Any]:
+def notifications_channel() -> JsonObject:
     """Return the channel of the notification socket (docs/reference/notifications.md)."""
     query = {"subscription": TEXT, "after": WHOLE, "types": TEXT, "subject": TEXT}
     return {
@@ -179,7 +180,7 @@ def notifications_channel() -> dict[str, Any]:
     }
 
 
-def _notifications_operations() -> dict[str, Any]:
+def _notifications_operations() -> JsonObject:
     """Return the operations of the notification socket: messages sent and received."""
 
     def refer(kinds: list[str]) -> list[dict[str, str]]:
@@ -205,7 +206,7 @@ def _notifications_operations() -> dict[str, Any]:
     }
 
 
-def _socket_message(kind: str, summary: str, members: dict[str, Any], optional: frozenset[str]) -> dict[str, Any]:
+def _socket_message(kind: str, summary: str, members: JsonObject, optional: frozenset[str]) -> JsonObject:
     return {
         "name": kind,
         "summary": summary,

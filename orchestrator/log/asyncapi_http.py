@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from orchestrator.log.event_members import TEXT, WHOLE
 from orchestrator.log.event_messages import (
     CONTENT_TYPE,
@@ -15,7 +16,7 @@ from orchestrator.log.event_messages import (
 )
 from orchestrator.log.event_types import EVENT_KINDS
 
-SERVERS: Final[dict[str, Any]] = {
+SERVERS: Final[JsonObject] = {
     name: {
         "host": "{api_host}",
         "protocol": protocol,
@@ -36,7 +37,7 @@ SERVERS: Final[dict[str, Any]] = {
         "security": [{"$ref": "#/components/securitySchemes/webhook_signature"}],
     }
 }
-SECURITY_SCHEMES: Final[dict[str, Any]] = {
+SECURITY_SCHEMES: Final[JsonObject] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or an OIDC token"},
     "webhook_signature": {
         "type": "httpApiKey",
@@ -47,7 +48,7 @@ SECURITY_SCHEMES: Final[dict[str, Any]] = {
 }
 
 
-def feed_channel() -> dict[str, Any]:
+def feed_channel() -> JsonObject:
     """`GET /v1/subscribe`: server-sent events; the payload of a message is the JSON in its `data`."""
     checkpoint = {"committed_version": WHOLE, "leader_id": TEXT, "scanned_to": WHOLE}
     event = {name: schema for name, schema in EVENT_MEMBERS.items() if name != "type"}
@@ -67,7 +68,7 @@ def feed_channel() -> dict[str, Any]:
     }
 
 
-def webhook_channel() -> dict[str, Any]:
+def webhook_channel() -> JsonObject:
     """Requests to the URLs of webhooks: the same documents as on NATS, and test messages."""
     return {
         "address": "{path}",
@@ -80,7 +81,7 @@ def webhook_channel() -> dict[str, Any]:
     }
 
 
-def _test_message() -> dict[str, Any]:
+def _test_message() -> JsonObject:
     """The message of `berth webhook test`."""
     return {
         "name": TEST_TYPE,
@@ -93,7 +94,7 @@ def _test_message() -> dict[str, Any]:
     }
 
 
-def operations() -> dict[str, Any]:
+def operations() -> JsonObject:
     """What the orchestrator and the worker send over HTTP."""
     return {
         "send_feed_events": {
@@ -113,13 +114,13 @@ def operations() -> dict[str, Any]:
     }
 
 
-def _feed_query() -> dict[str, Any]:
+def _feed_query() -> JsonObject:
     texts = {"type": "array", "items": TEXT}
     properties = {"after": WHOLE, "durable": {"type": "boolean"}, "types": texts, "subject": texts}
     return {"type": "object", "properties": properties}
 
 
-def _sse(name: str, about: str, members: dict[str, Any], optional: frozenset[str] = frozenset()) -> dict[str, Any]:
+def _sse(name: str, about: str, members: JsonObject, optional: frozenset[str] = frozenset()) -> JsonObject:
     return {
         "name": name,
         "summary": about,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.fields import NAME_PATTERN
@@ -25,7 +26,7 @@ from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_R
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 PolicyPath = Annotated[str, Path(pattern=NAME_PATTERN)]
-_CREATED: dict[int | str, dict[str, Any]] = {201: {"model": RetentionPolicy, "description": "The policy was created"}}
+_CREATED: dict[int | str, JsonObject] = {201: {"model": RetentionPolicy, "description": "The policy was created"}}
 
 
 @router.get("/version", response_model=LogHead)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from berth.process.json_objects import JsonMapping
 
-Schema = Mapping[str, Any]
+Schema = JsonMapping
 
 ID: Schema = {"type": "string", "format": "uuid"}
 TIME: Schema = {"type": "string", "format": "date-time"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.log.event_members import (
     AMOUNT,
     FENCE,
@@ -53,7 +53,7 @@ class EventKind:
     required: Mapping[str, Schema]
     optional: Mapping[str, Schema] = field(default_factory=dict)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema of the data."""
         return {
             "type": "object",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
+
+from berth.process.json_objects import JsonObject
 
 VERSIONS_SKIPPED: Final = "log.versions_skipped"
 """At version `last` it replaces the versions from `first` to it, which a restore has lost; `prev_version` is `first` - 1."""
@@ -110,6 +112,6 @@ class Event:
     subject: str
     correlation_id: UUID
     tenant_id: UUID | None
-    payload: dict[str, Any] = field(default_factory=dict)
+    payload: JsonObject = field(default_factory=dict)
     operation_key: str | None = None
     request_id: str | None = None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.log.version_parameters import VERSION_MAX
 
-VERSION_BOUND: Final[dict[str, Any]] = {"maximum": 2**63 - 1024}
+VERSION_BOUND: Final[JsonObject] = {"maximum": 2**63 - 1024}
 """OpenAPI numbers are doubles; this is the largest one below 2^63."""
 LogVersion = Annotated[int, Field(ge=0, le=VERSION_MAX, json_schema_extra=VERSION_BOUND), WHOLE]
 

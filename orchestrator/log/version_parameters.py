@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from starlette.datastructures import Headers
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.problems import Invalid
 
@@ -58,7 +59,7 @@ _SCHEMA: Final = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
 _MEANING: Final = "The response includes this version; waits for it, bounded, else 409 `version_not_reached`"
 
 
-def describe_write(operation: dict[str, Any]) -> None:
+def describe_write(operation: JsonObject) -> None:
     """Add the header of a write's version to its successful responses in the OpenAPI document."""
     header = {
         "description": "Position in the log of the operation's last event; only if it is sequenced and known here, which"
@@ -70,7 +71,7 @@ def describe_write(operation: dict[str, Any]) -> None:
             response.setdefault("headers", {})["Berth-Version"] = header
 
 
-def describe(operation: dict[str, Any], path: str) -> None:
+def describe(operation: JsonObject, path: str) -> None:
     """Add the version's parameter and header to a GET in the OpenAPI document."""
     if path in OPEN_PATHS:
         return

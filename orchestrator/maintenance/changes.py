@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -26,7 +26,7 @@ AUDITED = {
 """The audit action of each change."""
 
 
-def window_document(window: Window) -> dict[str, Any]:
+def window_document(window: Window) -> JsonObject:
     """Its JSON."""
     shown = {name: getattr(window, name) for name in Window.__slots__ if name != "id"}
     return {"window_id": window.id, **shown, "state": window.state.value}
@@ -57,7 +57,7 @@ async def note_not_run(
 
 def task_payload(
     window_id: UUID, node_id: UUID, kind: TaskKind, plugin: str | None, state: WindowTaskState, failure: str | None
-) -> dict[str, Any]:  # fmt: skip
+) -> JsonObject:  # fmt: skip
     """What the event and the audit row say about the end of a task."""
     return {
         "window_id": str(window_id), "node_id": str(node_id), "kind": kind.value, "plugin": plugin, "state": state.value,
@@ -65,9 +65,7 @@ def task_payload(
     }  # fmt: skip
 
 
-async def note_task_end(
-    tx: Transaction, payload: dict[str, Any], actor: Actor, operation: Operation | None = None
-) -> None:
+async def note_task_end(tx: Transaction, payload: JsonObject, actor: Actor, operation: Operation | None = None) -> None:
     """Write event and audit row of the end of a task of a window."""
     subject = f"maintenance/{payload['window_id']}"
     key, request_id = (None, None) if operation is None else (operation.key, operation.request_id)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
+from berth.process.json_objects import JsonObject
 from orchestrator.problems import Problem
 
 
@@ -14,7 +15,7 @@ class MaintenanceConflict(Problem):
     status, code, title, business = 409, "maintenance_conflict", "Maintenance conflict", True
 
     @classmethod
-    def of(cls, conflicts: Sequence[dict[str, Any]]) -> Self:
+    def of(cls, conflicts: Sequence[JsonObject]) -> Self:
         """The refusal that names these claims."""
         return cls(
             f"{len(conflicts)} claims are in the way of the window; end or move them, choose another time,"
@@ -23,7 +24,7 @@ class MaintenanceConflict(Problem):
         )
 
     @classmethod
-    def more_than(cls, limit: int, conflicts: Sequence[dict[str, Any]]) -> Self:
+    def more_than(cls, limit: int, conflicts: Sequence[JsonObject]) -> Self:
         """The refusal of a window with more claims in its way than a commit resolves."""
         return cls(
             f"more than {limit} claims are in the way of the window; commit fewer nodes or a shorter time at once",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.maintenance.refusals import MaintenanceConflict, MaintenanceWindowInvalid
 from orchestrator.maintenance.states import OwnerKind, Resolution
 
@@ -58,7 +59,7 @@ class Conflict:
             return policies.reservations
         return Resolution.REFUSE
 
-    def document(self, policies: Policies) -> dict[str, Any]:
+    def document(self, policies: Policies) -> JsonObject:
         """Its JSON."""
         return {
             "owner": f"{self.owner_kind}s/{self.owner_id}" if self.tenant_id else f"maintenance/{self.owner_id}",

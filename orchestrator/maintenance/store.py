@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.maintenance import rules
 from orchestrator.maintenance.refusals import MaintenanceTableFull
@@ -47,8 +48,8 @@ class Window:
     waits_for: str | None
     waits_since: datetime | None
     waits_until: datetime | None
-    task: dict[str, Any] | None
-    tasks: list[dict[str, Any]]
+    task: JsonObject | None
+    tasks: list[JsonObject]
 
     @property
     def name(self) -> str:
@@ -182,7 +183,7 @@ async def find_targets(reading: Reading, named: NamedResources) -> list[Target]:
     return [Target(row.node_id, row.units) for row in await reading.execute(_TARGETS, values)]
 
 
-def _named(named: NamedResources) -> dict[str, Any]:
+def _named(named: NamedResources) -> JsonObject:
     slots = [{"node": str(slot.node), "index": slot.index} for slot in named.slots]
     return {"nodes": list(named.nodes), "slots": json.dumps(slots)}
 

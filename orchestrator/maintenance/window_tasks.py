@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping
 from node_agent.wire.burn_in import BURN_IN_FEATURE
 from node_agent.wire.gpu_reset import GPU_RESET_FEATURE
 from node_agent.wire.layout import layout_of
@@ -52,7 +53,7 @@ class NodeOfWindow:
     features: Sequence[str]
     agent_version: str | None
     slot_count: int
-    topology: Mapping[str, Any] | None
+    topology: JsonMapping | None
 
 
 def require_task(wanted: WantedTask, starts_at: datetime, ends_at: datetime, now: datetime) -> None:

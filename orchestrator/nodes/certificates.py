@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.problems import Invalid, Unauthenticated
 
 BACKDATE_SECONDS: Final = 60.0
@@ -265,7 +265,7 @@ def deploy_uri(trust_domain: str, node_id: uuid.UUID, deploy_epoch: int) -> str:
     return f"{node_uri(trust_domain, node_id)}/deploy/{deploy_epoch}"
 
 
-def node_identity(peer: Mapping[str, Any] | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
+def node_identity(peer: JsonMapping | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
     """The identity of the verified peer, from its certificate as `ssl.SSLObject.getpeercert()` returns it.
 
     The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked

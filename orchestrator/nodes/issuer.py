@@ -14,6 +14,7 @@ import structlog
 from prometheus_client import REGISTRY, Counter, Gauge
 
 from berth.process.health_server import serve_health
+from berth.process.json_objects import JsonObject
 from berth.process.poolers import pooler_behind
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.database.transactions import Database
@@ -102,7 +103,7 @@ class Issuer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> JsonObject:
         """Return the body of `/ok`: whether the last round succeeded."""
         return {"ok": self.works}
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.rules import is_proven
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 
@@ -42,7 +42,7 @@ class DestroyTask:
 
     state: TaskState
     overdue: bool
-    result: dict[str, Any] | None
+    result: JsonObject | None
 
 
 def next_step(task: DestroyTask | None, attempts: int, attempts_max: int, *, disturbs: bool) -> DestroyStep:

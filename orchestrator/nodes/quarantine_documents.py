@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.store.quarantines import Quarantine
 from orchestrator.times import rfc3339
 
 
-def quarantine_document(quarantine: Quarantine) -> dict[str, Any]:
+def quarantine_document(quarantine: Quarantine) -> JsonObject:
     """The JSON of a quarantine."""
     return {
         "id": str(quarantine.id),

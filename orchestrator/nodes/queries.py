@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.states import ShownState
@@ -20,7 +20,7 @@ from orchestrator.operations.execution import Context
 from orchestrator.problems import Unauthenticated
 
 
-async def find_node(database: Database, node: UUID | str) -> dict[str, Any]:
+async def find_node(database: Database, node: UUID | str) -> JsonObject:
     """One node by id or name, with its slots and their holders. Raises `NotFound`."""
     async with database.reading() as reading:
         if isinstance(node, UUID):

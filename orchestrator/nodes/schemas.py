@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 from uuid import UUID
 
 from pydantic import (
@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from berth.process.bounded_models import at_most
+from berth.process.json_objects import JsonObject
 from node_agent.attestation.wire import AttestedEnrolRequest, EnrolmentChallengeRequest
 from orchestrator.catalogue.schemas import ShapeName
 from orchestrator.catalogue.shapes import SLOTS_MAX, Shape
@@ -100,9 +101,9 @@ class ChangeNode(Request):
         return self
 
     @model_serializer(mode="wrap")
-    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """The content for the fingerprint of the request: a null `address` is no default, unlike an absent one."""
-        document: dict[str, Any] = serialize(self)
+        document: JsonObject = serialize(self)
         return {**document, "address": self.address} if self.has_address else document
 
 

@@ -6,12 +6,13 @@ may use it from any origin.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Path, Query, WebSocket
 from fastapi.responses import Response
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -147,7 +148,7 @@ async def _open(
 
 def _query_of(socket: WebSocket) -> SocketQuery:
     """Parse the query. Raises `Invalid` for invalid values and unknown parameters."""
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for name, value in socket.query_params.multi_items():
         if name in REPEATABLE:
             values.setdefault(name, []).append(value)

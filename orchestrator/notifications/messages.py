@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from berth.process.json_objects import JsonObject
 from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.notifications.refusals import MessageRefused
 from orchestrator.problems import Problem
@@ -82,7 +83,7 @@ def acknowledged_version(text: str | None) -> int:
         ) from None
 
 
-def _text(members: dict[str, object]) -> str:
+def _text(members: JsonObject) -> str:
     return orjson.dumps(members, default=_plain).decode()
 
 

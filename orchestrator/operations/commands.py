@@ -5,12 +5,11 @@ and never runs. So a client that lost an answer learns what to do, whatever the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import TRIES_MAX, Context, transact
@@ -33,7 +32,7 @@ class Question:
     tenant_id: UUID | None
     since: datetime | None = None
     request_id: str | None = None
-    caller: Mapping[str, Any] | None = None
+    caller: JsonMapping | None = None
 
 
 @dataclass(frozen=True, slots=True)

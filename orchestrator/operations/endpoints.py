@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidTag
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.audited.actions import FENCE
 from orchestrator.http.audited.callers import audited_caller
@@ -75,9 +76,7 @@ async def ask(
     return response
 
 
-def _document(
-    key: str, outcome: OperationOutcome, position: OperationPosition | None, sealer: Sealer
-) -> dict[str, Any]:
+def _document(key: str, outcome: OperationOutcome, position: OperationPosition | None, sealer: Sealer) -> JsonObject:
     known = outcome.known
     return {
         "key": key,

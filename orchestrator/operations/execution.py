@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.crash_points import CrashPoint, reach, reach_commit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.networks.rules import NetworkLimits
@@ -124,7 +125,7 @@ class Done:
     """
 
     status: int
-    body: dict[str, Any] | str | None
+    body: JsonObject | str | None
     subject: UUID | None = None
     code: str = "ok"
 

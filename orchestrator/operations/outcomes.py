@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from berth.process.json_objects import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class StoredResponse:
     fingerprint: bytes | None
 
     @classmethod
-    def decode(cls, json: Mapping[str, Any]) -> StoredResponse:
+    def decode(cls, json: JsonMapping) -> StoredResponse:
         """From the outcome `existing` of an SQL function."""
         fingerprint = None if json["fingerprint"] is None else bytes.fromhex(json["fingerprint"])
         return cls(json["status"], json["body"], fingerprint)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import MutableMapping
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.rules import fault_labels
 from orchestrator.http.answers import json_response
+from orchestrator.http.asgi import Scope
 from orchestrator.http.authentication import Caller
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response, operation_in
@@ -51,7 +52,7 @@ async def hold(body: HoldResources, write: TenantWrite) -> Response:
 
 
 async def hold_for(
-    parts: Services, scope: MutableMapping[str, Any], caller: Principal, body: HoldNamed | HoldGpus, key: str | None
+    parts: Services, scope: Scope, caller: Principal, body: HoldNamed | HoldGpus, key: str | None
 ) -> Answer:
     """The response to a tenant's hold. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
@@ -90,7 +91,7 @@ def _wanted(body: HoldNamed | HoldGpus) -> tuple[str, ...] | GpuRequest:
     )
 
 
-def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> dict[str, object] | None:
+def _template_of(parts: Services, body: HoldNamed | HoldGpus) -> JsonObject | None:
     """The template of the allocation that starts at `starts_at`. Raises `Invalid` for fault labels that are disabled."""
     if isinstance(body, HoldNamed) or body.allocation is None:
         return None
@@ -141,7 +142,7 @@ async def confirm(
 
 async def confirm_held(
     parts: Services,
-    scope: MutableMapping[str, Any],
+    scope: Scope,
     caller: Principal,
     tenant_id: UUID,
     reservation_id: UUID,

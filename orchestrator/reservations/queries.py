@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
@@ -16,7 +16,7 @@ from orchestrator.reservations.store import rows as reservation_rows
 from orchestrator.reservations.store.resources import Resource, ResourceKind
 
 
-async def find_reservation(database: Database, reservation_id: UUID, tenant_id: UUID, shard: int) -> dict[str, Any]:
+async def find_reservation(database: Database, reservation_id: UUID, tenant_id: UUID, shard: int) -> JsonObject:
     """One reservation. Raises `ReservationNotFound`, `ReservationRetired`."""
     async with database.reading() as reading:
         found = await reservation_rows.read_reservation(reading, reservation_id, tenant_id)
@@ -33,7 +33,7 @@ async def why_missing(context: Context, reservation_id: UUID) -> Problem:
 
 async def list_reservations(
     database: Database, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
-) -> list[tuple[int, dict[str, Any]]]:
+) -> list[tuple[int, JsonObject]]:
     """Up to `limit` reservations after this position, oldest first, each with its position."""
     async with database.read_one() as reading:
         return await reservation_rows.list_reservations(reading, tenant_id, state=state, after=after, limit=limit)

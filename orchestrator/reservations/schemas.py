@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.guests import RestartPolicy
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import (
@@ -136,7 +137,7 @@ class Reservation(BaseModel):
     released_version: BigCount | None
     waits: Waits | None
     failure: ReservationFailure | None
-    allocation: dict[str, Any] | None
+    allocation: JsonObject | None
     name: str | None
     correlation_id: UUID
     row_version: BigCount

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from berth.process.sealed_passwords import fingerprint
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.sites.findings import next_step_of
@@ -15,7 +15,7 @@ from orchestrator.sites.store.sites import Site
 from orchestrator.times import rfc3339, wait_document
 
 
-def site_document(site: Site, agents: Sequence[SiteAgent]) -> dict[str, Any]:
+def site_document(site: Site, agents: Sequence[SiteAgent]) -> JsonObject:
     """The JSON of a site."""
     lease = None
     if site.lease_until is not None:
@@ -32,7 +32,7 @@ def site_document(site: Site, agents: Sequence[SiteAgent]) -> dict[str, Any]:
     }
 
 
-def agent_document(agent: SiteAgent) -> dict[str, Any]:
+def agent_document(agent: SiteAgent) -> JsonObject:
     """The JSON of an agent."""
     key = agent.sealing_key
     return {
@@ -51,7 +51,7 @@ def agent_document(agent: SiteAgent) -> dict[str, Any]:
     }
 
 
-def bmc_document(bmc: Bmc, task: BmcTask | None) -> dict[str, Any]:
+def bmc_document(bmc: Bmc, task: BmcTask | None) -> JsonObject:
     """The JSON of a BMC, with its newest task."""
     return {
         "node_id": str(bmc.node_id),
@@ -75,7 +75,7 @@ def bmc_document(bmc: Bmc, task: BmcTask | None) -> dict[str, Any]:
     }
 
 
-def task_document(task: BmcTask) -> dict[str, Any]:
+def task_document(task: BmcTask) -> JsonObject:
     """The JSON of a task about a BMC."""
     return {
         "id": str(task.id),
@@ -92,7 +92,7 @@ def task_document(task: BmcTask) -> dict[str, Any]:
     }
 
 
-def run_document(run: DeployRun, wipe: dict[str, Any] | None = None) -> dict[str, Any]:
+def run_document(run: DeployRun, wipe: JsonObject | None = None) -> JsonObject:
     """The JSON of a run of a deploy system; `wipe`: what its wipe has reported."""
     return {
         "id": str(run.id),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport, MetalWipeReport
 from node_agent.wire.sites import BmcInventory
 from orchestrator.database.transactions import Transaction
@@ -56,7 +56,7 @@ async def _named_by_bmc(tx: Transaction, node_id: UUID, since: datetime) -> list
         return None
 
 
-def _read(stored: list[dict[str, Any]] | None) -> list[FirmwareVersion] | None:
+def _read(stored: list[JsonObject] | None) -> list[FirmwareVersion] | None:
     """What was stored; None too for what a later version has stored and this one cannot read."""
     try:
         return None if stored is None else _VERSIONS.validate_python(stored)

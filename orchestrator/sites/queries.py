@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.deploy_systems import run_store, task_store
@@ -24,14 +24,14 @@ from orchestrator.sites.store.sites import Site, SiteCensus
 from orchestrator.tasks.store import site_tasks
 
 
-async def find_site(database: Database, site: UUID | str) -> dict[str, Any]:
+async def find_site(database: Database, site: UUID | str) -> JsonObject:
     """One site by id or name, with its agents. Raises `NotFound`."""
     async with database.reading() as reading:
         found = await sites.read_site(reading, site)
         return site_document(found, (await agents.agents_of(reading, [found.id]))[found.id])
 
 
-async def list_sites(database: Database, after: UUID, limit: int) -> tuple[list[Site], dict[UUID, dict[str, Any]]]:
+async def list_sites(database: Database, after: UUID, limit: int) -> tuple[list[Site], dict[UUID, JsonObject]]:
     """Up to `limit` sites after this id, and their documents by id."""
     async with database.reading() as reading:
         found = await sites.list_sites(reading, after, limit)
@@ -39,7 +39,7 @@ async def list_sites(database: Database, after: UUID, limit: int) -> tuple[list[
     return found, {site.id: site_document(site, of_site[site.id]) for site in found}
 
 
-async def find_bmc(database: Database, node_id: UUID) -> dict[str, Any]:
+async def find_bmc(database: Database, node_id: UUID) -> JsonObject:
     """The BMC of a node, with its newest task. Raises `NotFound`."""
     async with database.reading() as reading:
         found = await bmcs.read_bmc(reading, node_id)
@@ -48,7 +48,7 @@ async def find_bmc(database: Database, node_id: UUID) -> dict[str, Any]:
 
 async def list_bmcs(
     database: Database, site_id: UUID | None, after: UUID, limit: int
-) -> tuple[list[Bmc], dict[UUID, dict[str, Any]]]:
+) -> tuple[list[Bmc], dict[UUID, JsonObject]]:
     """Up to `limit` BMCs of nodes after this one, of this site if it is given, and their documents by node."""
     async with database.reading() as reading:
         found = await bmcs.list_bmcs(reading, site_id, after, limit)
@@ -82,7 +82,7 @@ async def find_bmc_tasks_to_advance(context: Context, limit: int) -> list[UUID]:
         return [*overdue, *await bmc_tasks.find_ready(reading, limit)]
 
 
-async def find_run(database: Database, node_id: UUID) -> dict[str, Any]:
+async def find_run(database: Database, node_id: UUID) -> JsonObject:
     """The newest run of a deploy system of a node, with what its wipe has reported. Raises `NotFound`."""
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)

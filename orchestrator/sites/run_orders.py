@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.database.transactions import Transaction
@@ -42,7 +42,7 @@ async def require_idle(tx: Transaction, node_id: UUID) -> None:
         raise InvalidState(f"task {deploying} of the deploy system is open; wait for its end", state="deploy_task")
 
 
-async def medium_of(tx: Transaction, bmc: Bmc, order: RunOrder) -> dict[str, object]:
+async def medium_of(tx: Transaction, bmc: Bmc, order: RunOrder) -> JsonObject:
     """Machine and network of the deploy system. Raises `MachineUnknown`, `Invalid`."""
     known = await store.read_machine(tx, bmc.node_id)
     before = await run_store.read_newest(tx, bmc.node_id)
@@ -74,7 +74,7 @@ def _reported(bmc: Bmc) -> UUID | None:
 
 
 async def insert_ordered(
-    tx: Transaction, bmc: Bmc, work: RunWork, medium: Mapping[str, object], addresses: Addresses, by: str,
+    tx: Transaction, bmc: Bmc, work: RunWork, medium: JsonMapping, addresses: Addresses, by: str,
     owner: RunOwner | None = None,
 ) -> None:  # fmt: skip
     """Open the run on a locked node without one, and request its first task of the site."""

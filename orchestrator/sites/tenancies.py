@@ -5,11 +5,12 @@ The task of the allocation is the one that its workflow waits for; the run is ho
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import ProvisionParameters, RebuildParameters, TaskType
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalRescueReport, MetalWipeReport
@@ -122,7 +123,7 @@ async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
     return RunOwner(task.id, task.allocation_id, task.claim_id) if task.type is TaskType.DEPROVISION_USER else None
 
 
-async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, dict[str, Any]]:
+async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, JsonObject]:
     """Work and medium of the run: network and addresses are those of the newest run of the node that completed."""
     known = await store.read_machine(tx, node_id)
     before = await run_store.read_completed_medium(tx, node_id)
@@ -163,7 +164,7 @@ async def conclude(tx: Transaction, run: DeployRun, outcome: RunOutcome, failure
     await site_tasks.finish_if_live(tx, run.task_id, None, (code, why))
 
 
-async def _result(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+async def _result(tx: Transaction, run: DeployRun) -> JsonObject:
     """What the task of the allocation has achieved by the completed run."""
     if run.kind in SWITCHING or run.kind is RunKind.RESCUE:
         assert run.allocation_id is not None, "only a verb of an allocation switches or rescues its machine"
@@ -177,7 +178,7 @@ async def _result(tx: Transaction, run: DeployRun) -> dict[str, Any]:
     return await (_released(tx, run) if run.kind is RunKind.WIPE else _provisioned(tx, run))
 
 
-async def _provisioned(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+async def _provisioned(tx: Transaction, run: DeployRun) -> JsonObject:
     """The result of a deployment. Its devices are the disks: the release must prove each."""
     _, found = await task_store.read_result(tx, run.deploy_task_id)
     report = MetalDeployReport.model_validate(found)
@@ -195,7 +196,7 @@ async def _provisioned(tx: Transaction, run: DeployRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _released(tx: Transaction, run: DeployRun) -> dict[str, Any]:
+async def _released(tx: Transaction, run: DeployRun) -> JsonObject:
     """The result of `allocation.deprovision_user`: a completed wipe has proven each disk of its order."""
     _, found = await task_store.read_result(tx, run.deploy_task_id)
     report = MetalWipeReport.model_validate(found)

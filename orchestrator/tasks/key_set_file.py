@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.key_set import KeySetRefused, read_envelope, read_unverified
 from node_agent.protocol import VerifyingKey
 
@@ -21,7 +21,7 @@ class CarriedKeySet:
     """A key set as agents get it. `verifying_keys` and `ca_pem` are for agents of the version before, which read no key set."""
 
     serial: int
-    envelope: dict[str, Any]
+    envelope: JsonObject
     verifying_keys: list[VerifyingKey]
     ca_pem: str
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.problems import Quota
@@ -36,7 +36,7 @@ async def find_limit(database: Database, tenant_id: UUID, quota: Quota, *, defau
     return default if found is None else found
 
 
-def quotas_of(tenant: Tenant, used: Mapping[str, int], defaults: Mapping[Quota, int]) -> list[dict[str, Any]]:
+def quotas_of(tenant: Tenant, used: Mapping[str, int], defaults: Mapping[Quota, int]) -> list[JsonObject]:
     """Each quota with the tenant's limit, set by an operator or the default, and its use."""
     return [
         {"quota": quota.value, "limit": tenant.limits.get(quota.value, default), "used": used[quota.value]}

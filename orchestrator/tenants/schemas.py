@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from berth.process.bounded_models import at_most
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import INT32_MAX, WHOLE, Id, Printable, Request
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.moments import Moment
@@ -58,9 +59,9 @@ class SetQuota(Request):
         return self
 
     @model_serializer(mode="wrap")
-    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_null(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """The content for the fingerprint of the request: a null `gpus_limit` is no default, unlike an absent one."""
-        document: dict[str, Any] = serialize(self)
+        document: JsonObject = serialize(self)
         named = "gpus_limit" in self.model_fields_set
         return {**document, "gpus_limit": document.get("gpus_limit")} if named else document
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.log.event_messages import TEST_TYPE
 from orchestrator.problems import Problem
 
@@ -49,7 +49,7 @@ def pause_seconds(attempts: int, asked_seconds: float | None, chance: float) -> 
     return max(planned, min(asked_seconds or 0.0, RETRY_AFTER_SECONDS_MAX))
 
 
-def document_of_test(message_id: str, time: str, webhook_id: str) -> Mapping[str, Any]:
+def document_of_test(message_id: str, time: str, webhook_id: str) -> JsonMapping:
     """Return the CloudEvents document of a test message."""
     return {
         "specversion": "1.0",

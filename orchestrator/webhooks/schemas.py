@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.moments import Moment
@@ -125,7 +126,7 @@ class Delivery(BaseModel):
     response_status: Annotated[int, Field(ge=100, le=999)] | None
     response_excerpt: str | None
     error: str | None
-    history: list[dict[str, Any]]
+    history: list[JsonObject]
     created_at: datetime
     ended_at: datetime | None
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 from uuid import UUID
 
 from cryptography import x509
@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from pydantic import Field, ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.key_set import KEY_SET_BYTES_MAX, KeySet, KeySetEnvelope, KeySetRefused, open_key_set
 from node_agent.protocol import RESULT_BYTES_MAX, Signature, pre_authentication_encoding
 from node_agent.wiping.statement import (
@@ -105,7 +106,7 @@ def countersigned_payload(link: Countersigned) -> bytes:
     return link.model_dump_json().encode()
 
 
-def repeats_result(statement: WipeStatement, result: dict[str, Any]) -> bool:
+def repeats_result(statement: WipeStatement, result: JsonObject) -> bool:
     """Whether a statement says what the release result says: the same evidence, devices and kind of stop, and released."""
     evidence = result.get("evidence", {})
     devices = [device.model_dump(mode="json") for device in statement.predicate.devices]

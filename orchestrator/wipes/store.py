@@ -7,9 +7,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.wiping.statement import OpenedStatement, StatementEnvelope
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner
@@ -130,7 +130,7 @@ where w.allocation_id = :allocation_id
 """
 
 
-async def read_certificate_document(reading: Reading, allocation_id: UUID) -> dict[str, Any] | None:
+async def read_certificate_document(reading: Reading, allocation_id: UUID) -> JsonObject | None:
     """The document of an allocation's certificate (`WipeCertificate`), or None."""
     row = (await reading.execute(_READ, {"allocation_id": allocation_id})).first()
     if row is None:

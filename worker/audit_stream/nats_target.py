@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError
 
+from berth.process.json_objects import JsonObject
 from berth.process.nats_connections import nats_options
 from orchestrator.audit.list_store import Entry
 from worker.audit_stream.messages import document_of, message_id
@@ -152,7 +153,7 @@ class NatsConnection:
             if error is not None:
                 raise _refused(error)
 
-    async def _publish_batch(self, rows: Sequence[Entry]) -> dict[str, Any] | None:
+    async def _publish_batch(self, rows: Sequence[Entry]) -> JsonObject | None:
         """Publish one atomic batch (ADR-50); return NATS's error, None if it is stored."""
         batch = uuid.uuid4().hex
         for number, row in enumerate(rows[:-1], 1):
@@ -161,7 +162,7 @@ class NatsConnection:
         last = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(rows)), "Nats-Batch-Commit": "1"}
         return await self._ask(rows[-1], last)
 
-    async def _ask(self, row: Entry, headers: dict[str, str]) -> dict[str, Any] | None:
+    async def _ask(self, row: Entry, headers: dict[str, str]) -> JsonObject | None:
         """Publish with an acknowledgement; return NATS's error, None if the message is stored."""
         answer = await self._client.request(
             self._target.subject,
@@ -172,7 +173,7 @@ class NatsConnection:
         found = json.loads(answer.data or b"{}")
         if "stream" not in found and "error" not in found:
             raise TargetUnavailable("publish", "the answer to a publish is none of JetStream's")
-        error: dict[str, Any] | None = found.get("error")
+        error: JsonObject | None = found.get("error")
         return error
 
     def _document(self, row: Entry) -> bytes:
@@ -201,7 +202,7 @@ def _headers(row: Entry) -> dict[str, str]:
     return {"Nats-Msg-Id": message_id(row), "content-type": CONTENT_TYPE, "Berth-Audit-Sequence": str(row.sequence)}
 
 
-def _refused(error: dict[str, Any]) -> TargetUnavailable:
+def _refused(error: JsonObject) -> TargetUnavailable:
     text = f"{error.get('description', 'no reason')} ({error.get('err_code', 0)})"
     return TargetUnavailable("refused", f"NATS refuses the rows: {text}")
 

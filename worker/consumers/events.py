@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import orjson
+
+from berth.process.json_objects import JsonObject
 
 TYPE_PREFIX = "berth."
 
@@ -74,14 +75,14 @@ def read_event(body: bytes) -> ConsumedEvent:
         raise UnreadableEvent(f"{type(error).__name__}: {error}") from error
 
 
-def _allocation(event_type: str, data: dict[str, Any]) -> UUID | None:
+def _allocation(event_type: str, data: JsonObject) -> UUID | None:
     """The allocation's id. Only a task may have none."""
     if event_type == TASK_FINISHED and data["allocation_id"] is None:
         return None
     return UUID(data["allocation_id"])
 
 
-def _task(data: dict[str, Any]) -> FinishedTask:
+def _task(data: JsonObject) -> FinishedTask:
     return FinishedTask(
         UUID(data["task_id"]), str(data["type"]), str(data["outcome"]), data["notify"],
         datetime.fromisoformat(data["queued_at"]),

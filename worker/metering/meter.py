@@ -7,7 +7,7 @@ release bills nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 from uuid import UUID
@@ -17,6 +17,7 @@ import structlog
 
 from berth.client import BerthError, Event
 from berth.client.consumer import Consumer, Source
+from berth.process.json_objects import JsonMapping
 from orchestrator.allocations.health import OutageCause
 from orchestrator.billing.store.metering import CONSUMER, POSITIONS_TABLE, Closing, Credit, Opening, credit, meter
 from orchestrator.crash_points import CrashPoint, reach
@@ -72,7 +73,7 @@ def _opening(event: Event) -> Opening:
     )  # fmt: skip
 
 
-def credit_of(event_type: str, data: Mapping[str, Any], version: int, rule: CreditRule) -> Credit | None:
+def credit_of(event_type: str, data: JsonMapping, version: int, rule: CreditRule) -> Credit | None:
     """The credit for the outage that the event ends, by the operator's rule; None if it ends none.
 
     Of a guest that ended and is lost, only the time until then: its tenant may have ended it, and can start it or release it.

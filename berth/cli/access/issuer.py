@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,6 +19,7 @@ import httpx
 from berth.cli.endings import UNREACHABLE, Refused
 from berth.client.errors import BerthError
 from berth.client.requests.credentials import require_confidential
+from berth.process.json_objects import JsonMapping, JsonObject
 
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -214,7 +215,7 @@ def _answer(http: httpx.Client, method: str, url: str, form: Mapping[str, str] |
         ) from None  # fmt: skip
 
 
-def _document(answer: httpx.Response) -> dict[str, Any]:
+def _document(answer: httpx.Response) -> JsonObject:
     """The JSON object of an answer. Raises `Refused`; a busy issuer counts as one that cannot be reached."""
     try:
         document = json.loads(answer.content)
@@ -229,7 +230,7 @@ def _document(answer: httpx.Response) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _error(document: Mapping[str, Any]) -> str:
+def _error(document: JsonMapping) -> str:
     error = document.get("error")
     return error if isinstance(error, str) and _ERROR.fullmatch(error) else "unknown error"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.cli.endings import Refused
+from berth.process.json_objects import JsonObject
 
 FILE = "logins.json"
 LOCK = "logins.lock"
@@ -75,7 +76,7 @@ def _name(address: str) -> str:
     return address.rstrip("/")
 
 
-def _read() -> dict[str, Any]:
+def _read() -> JsonObject:
     path = logins_directory() / FILE
     try:
         with path.open() as file:
@@ -111,7 +112,7 @@ def _damaged(path: Path) -> Refused:
     return Refused(f"{path} is damaged; remove it and run `berth login`", code="login_damaged")
 
 
-def _write(logins: dict[str, Any]) -> None:
+def _write(logins: JsonObject) -> None:
     """Replace the file, 0600 from its first byte on; a crash leaves the old one."""
     path = logins_directory() / FILE
     beside = path.with_name(f"{FILE}.new")

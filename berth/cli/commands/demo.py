@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.table import Table
 from berth.cli.commands.up import View, stopping_on_signals
 from berth.cli.endings import FAILED, INTERRUPTED, USAGE, Refused
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.local.demo.act import Say
@@ -107,7 +108,7 @@ def _play_acts(session: Session, directory: Path, guests: Guests | None, *, fres
         raise typer.Exit(FAILED)
 
 
-def table(report: dict[str, Any]) -> Table:
+def table(report: JsonObject) -> Table:
     """The report as a table for a terminal of 80 columns."""
     heading = f"berth demo, {report['seconds']} s; latencies in milliseconds, p50/p99"
     shown = Table(title=heading, title_justify="left", show_lines=True)
@@ -128,11 +129,11 @@ def table(report: dict[str, Any]) -> Table:
     return shown
 
 
-def _pair(spread: dict[str, Any]) -> str:
+def _pair(spread: JsonObject) -> str:
     return f"{spread['p50']:.0f}/{spread['p99']:.0f}" if spread["count"] else "-"
 
 
-def _figures(act: dict[str, Any]) -> str:
+def _figures(act: JsonObject) -> str:
     """The act's figures for a person."""
     said: list[str] = []
     for name in ("capacity", "placed", "jobs", "overlaps", "timeline_entries"):
@@ -146,7 +147,7 @@ def _figures(act: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _print_failures(session: Session, report: dict[str, Any]) -> None:
+def _print_failures(session: Session, report: JsonObject) -> None:
     for act in report["acts"]:
         for check in act["checks"]:
             if not check["held"]:

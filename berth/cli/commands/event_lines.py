@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import datetime
-from typing import Any
 
 from berth.cli.terminal import visible
+from berth.process.json_objects import JsonObject
 
 TYPE_PREFIX = "berth."
 TYPE_WIDTH = len("provisioning.releasing.completed")
 
 
-def line(version: int, event: dict[str, Any]) -> str:
+def line(version: int, event: JsonObject) -> str:
     """Format an event: version, local time, type, subject, data, in aligned columns."""
     time, type_ = event.get("time", "-"), event.get("type", "-").removeprefix(TYPE_PREFIX)
     with contextlib.suppress(ValueError):

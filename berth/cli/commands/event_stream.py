@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import typer
 from nats.aio.client import Client as NatsClient
@@ -18,6 +17,7 @@ from berth.cli.commands.event_lines import line
 from berth.cli.deployment.stream_check import STREAM, StreamUnreachable, connect_nats
 from berth.cli.endings import UNREACHABLE, Refused
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 QUIET_SECONDS = 1.0
 
@@ -51,7 +51,7 @@ async def _print_events(session: Session, url: str, subject: str, from_version: 
 
 async def _events(
     client: NatsClient, subject: str, from_version: int, follow: bool
-) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+) -> AsyncIterator[tuple[int, JsonObject]]:
     stream = client.jetstream()
     await stream.stream_info(STREAM)
     start = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=from_version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, as_json, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session, command
 from berth.cli.times import moment
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import Client, Node
@@ -174,7 +175,7 @@ def new_token(
 def _show_token(session: Session, client: Client, node: Node, hardware_id: str | None) -> None:
     made = client.create_enrolment_token(node.id, hardware_id=hardware_id)
     if session.json:
-        content: dict[str, Any] = {"node": as_json(node), "enrolment": as_json(made)}
+        content: JsonObject = {"node": as_json(node), "enrolment": as_json(made)}
         session.console.print_json(data=content)
         return
     session.console.print(f"node {node.name} ({node.id}) is {node.state}", markup=False)

@@ -12,6 +12,7 @@ from berth.cli.endings import USAGE, Refused
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, TenantOption, command
 from berth.cli.times import moment
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import Client
@@ -57,7 +58,7 @@ def _template(
     image: str | None,
     label: list[str] | None,
     restart: str | None,
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """The template of the allocation that starts automatically, in the API's format."""
     if not starts:
         if ssh_key or image or label or restart:
@@ -65,7 +66,7 @@ def _template(
                 "--ssh-key, --image, --label and --restart are for --starts-by-itself", code="usage", exit_code=USAGE
             )
         return None
-    template: dict[str, Any] = {"ssh_key_ids": [str(key) for key in find_ssh_key_ids(client, ssh_key or [])]}
+    template: JsonObject = {"ssh_key_ids": [str(key) for key in find_ssh_key_ids(client, ssh_key or [])]}
     given = {"image": image, "labels": read_labels(label) if label else None, "restart_policy": restart}
     return template | {name: value for name, value in given.items() if value is not None}
 

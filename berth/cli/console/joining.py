@@ -7,10 +7,11 @@ import os
 import select
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from berth.cli.console.terminal_mode import note, until_escape
 from berth.cli.terminal import visible
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -107,7 +108,7 @@ class Joined:
         finally:
             os.write(self._wake_write, b".")
 
-    def _take(self, said: dict[str, Any]) -> None:
+    def _take(self, said: JsonObject) -> None:
         kind = said.get("type")
         if kind == "begin":
             self._begun.set()

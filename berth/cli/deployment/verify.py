@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from berth.cli.endings import FAILED, Refused, ending_of
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.cli.settings import Settings
@@ -81,7 +82,7 @@ def verdict_line(verdict: Verdict) -> str:
     return f"{verdict.promise:<10} {word} {verdict.title} ({verdict.checked} checked, {verdict.seconds:.2f} s{note})"
 
 
-def as_data(verdict: Verdict) -> dict[str, Any]:
+def as_data(verdict: Verdict) -> JsonObject:
     """One verdict for a program."""
     return {
         "promise": verdict.promise, "title": verdict.title, "kept": verdict.kept, "checked": verdict.checked,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 from uuid import UUID
 
 import typer
@@ -14,6 +14,7 @@ import typer
 from berth.cli.commands.nodes import Name
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 MEDIUM_BYTES = 8_192
 SHOWN: list[Column] = [
@@ -170,7 +171,7 @@ def wipe_machine(
         show_one(session, run, RUN)
 
 
-def _network(mac: str | None, address: str | None, gateway: str | None, vlan: int | None) -> dict[str, Any] | None:
+def _network(mac: str | None, address: str | None, gateway: str | None, vlan: int | None) -> JsonObject | None:
     """The network of the deploy system; None without options."""
     network = {"mac": mac, "address": address, "gateway": gateway, "vlan": vlan}
     named = {name: value for name, value in network.items() if value is not None}

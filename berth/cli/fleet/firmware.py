@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -14,6 +14,7 @@ from berth.cli.commands.nodes import Name
 from berth.cli.endings import FAILED, USAGE, Refused
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import AcceptedFirmware
@@ -56,7 +57,7 @@ def put(
         show_one(session, client.put_firmware_list(**content), COLUMNS)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         found = json.loads(sys.stdin.read() if str(path) == "-" else path.read_text())
     except (OSError, ValueError) as error:
@@ -96,7 +97,7 @@ def show(session: Session, node: Name) -> None:
     session.console.print_json(json.dumps(made))
 
 
-def _accepted(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _accepted(found: list[JsonObject]) -> list[JsonObject]:
     """One entry for each component and model; of BIOS and BMC, which a machine has once, without a model."""
     entries: dict[tuple[str, str | None], set[str]] = {}
     for one in found:

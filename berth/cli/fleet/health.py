@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from berth.cli.commands.nodes import Name
 from berth.cli.printing import Column, cell, print_aligned, show_list, show_one
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import BurnIn
@@ -73,7 +74,7 @@ def show_health(
         print_aligned(session, rows)
 
 
-def _print_part(session: Session, part: str, items: list[dict[str, Any]] | None, columns: tuple[str, ...]) -> None:
+def _print_part(session: Session, part: str, items: list[JsonObject] | None, columns: tuple[str, ...]) -> None:
     if not items:
         return
     rows: list[tuple[list[str], str | None]] = [([f"{part}:", *(name.replace("_", " ") for name in columns)], "bold")]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,6 +32,7 @@ from berth.cli.images.statement import (
 )
 from berth.cli.printing import show_one
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 FILE_BYTES_MAX = 64 << 30
 VIRTUAL_BYTES_MAX = 1 << 40
@@ -113,7 +114,7 @@ def _place(source: str, directory: Path | None, url_base: str | None) -> Place |
     return Place(directory, url_base.rstrip("/"))
 
 
-def _stated(found: Inspected, given: dict[str, Any]) -> dict[str, Any]:
+def _stated(found: Inspected, given: JsonObject) -> JsonObject:
     """Format, firmware, smallest disk and size of the statement. Raises NotAnImage for what was given and is not so."""
     form, firmware, disk = given["format"], given["firmware"], given["disk_bytes_min"]
     if form not in (None, found.format):

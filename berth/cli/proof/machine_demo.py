@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.table import Table
 from berth.cli.commands.up import View, stopping_on_signals
 from berth.cli.endings import FAILED, INTERRUPTED
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.local.demo.act import Say
@@ -42,7 +43,7 @@ def demo_of_machines(session: Session, directory: Path, demo: MachineDemo, say: 
     conclude(session, directory, report)
 
 
-def conclude(session: Session, directory: Path, report: dict[str, Any]) -> None:
+def conclude(session: Session, directory: Path, report: JsonObject) -> None:
     """Print the report. Raises `typer.Exit` unless everything was proven."""
     from berth.local.demo.play import REPORT
 
@@ -58,7 +59,7 @@ def conclude(session: Session, directory: Path, report: dict[str, Any]) -> None:
         raise typer.Exit(FAILED)
 
 
-def machine_table(report: dict[str, Any]) -> Table:
+def machine_table(report: JsonObject) -> Table:
     """The steps with the seconds that each machine took; NO where a step was not proven, - where it did not run."""
     shown = Table(title=f"berth demo on machines, {report['seconds']} s; seconds of each step", title_justify="left")
     shown.add_column("step")
@@ -75,13 +76,13 @@ def machine_table(report: dict[str, Any]) -> Table:
     return shown
 
 
-def _cell(step: dict[str, Any]) -> str:
+def _cell(step: JsonObject) -> str:
     if not step["ran"]:
         return LEFT_OUT
     return f"{step['seconds']:.1f}" if step["proven"] else f"NO {step['seconds']:.1f}"
 
 
-def verdict(report: dict[str, Any]) -> str:
+def verdict(report: JsonObject) -> str:
     """One sentence on the whole."""
     machines = len(report["machines"])
     if report["held"]:

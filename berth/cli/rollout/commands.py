@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ from berth.cli.rollout.waves import (
     why_worse,
 )
 from berth.cli.session import Session
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import Client, Node
@@ -61,7 +62,7 @@ class Progress:
     outcomes: dict[str, str] = field(default_factory=dict)
     halted: str | None = None
 
-    def document(self, version: str) -> dict[str, Any]:
+    def document(self, version: str) -> JsonObject:
         """For programs."""
         nodes = [{"node": name, "outcome": outcome} for name, outcome in self.outcomes.items()]
         return {"to": version, "nodes": nodes, "halted": self.halted}

@@ -6,9 +6,10 @@ https://schema.ocsf.io/1.3.0/classes/api_activity. What OCSF has no attribute fo
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from berth.client.models import AuditEntry, AuditPrincipal
+from berth.process.json_objects import JsonObject
 
 OCSF_VERSION: Final = "1.3.0"
 CATEGORY, CLASS = 6, 6003
@@ -25,7 +26,7 @@ _USERS: Final = {"admin": 2, "system": 3, "worker": 3, "billing": 3, "node": 3, 
 """OCSF's type of a user by the kind of a principal: administrator, system, service account."""
 
 
-def ocsf_event(entry: AuditEntry) -> dict[str, Any]:
+def ocsf_event(entry: AuditEntry) -> JsonObject:
     """The entry as an event of class 6003, without attributes that have no value. Times are milliseconds since 1970 (UTC)."""
     activity = _ACTIVITIES.get(entry.action.rpartition(".")[2], UPDATE)
     failed = entry.status is not None and entry.status >= 400
@@ -60,7 +61,7 @@ def ocsf_event(entry: AuditEntry) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _user(entry: AuditEntry) -> dict[str, Any]:
+def _user(entry: AuditEntry) -> JsonObject:
     principal: AuditPrincipal = entry.principal
     return {
         "uid": principal.id, "type": principal.kind, "type_id": _USERS.get(principal.kind, _OTHER_USER),
@@ -74,7 +75,7 @@ def _milliseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _without_none(value: dict[str, Any]) -> dict[str, Any]:
+def _without_none(value: JsonObject) -> JsonObject:
     """The members that have a value, also of the objects inside; `unmapped.detail` remains as it is."""
     return {
         name: _without_none(member) if isinstance(member, dict) and name != "detail" else member

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
 from berth.client.models import Page
+from berth.process.json_objects import JsonMapping
 
 Result = TypeVar("Result")
 Item = TypeVar("Item", bound=BaseModel)
@@ -26,7 +27,7 @@ class Call(Generic[Result]):
     path: str
     answer: TypeAdapter[Result]
     params: Params = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: JsonMapping | None = None
     idempotency_key: str | None = None
 
     @property
@@ -65,7 +66,7 @@ def read_page(path: str, model: type[Item], **params: str | int | None) -> Call[
 
 
 def write(
-    method: str, path: str, model: type[Result], body: Mapping[str, Any] | None, key: str | None, **params: str | None
+    method: str, path: str, model: type[Result], body: JsonMapping | None, key: str | None, **params: str | None
 ) -> Call[Result]:
     """A write that returns the object it changed. Members of `body` that are None are left out."""
     sent = {} if body is None else {name: value for name, value in body.items() if value is not None}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 from uuid import UUID
 
 from berth.client.calls.call import Call, read_page, remove, write
 from berth.client.hardware.firmware import FirmwareList
 from berth.client.models import Page
+from berth.process.json_objects import JsonMapping
 
 LISTS = "/api/v1/admin/firmware-lists"
 
 
 def put_firmware_list(
-    *, vendor: str, product: str, components: Sequence[Mapping[str, Any]], idempotency_key: str | None = None
+    *, vendor: str, product: str, components: Sequence[JsonMapping], idempotency_key: str | None = None
 ) -> Call[FirmwareList]:
     """Set the accepted firmware of a model: `component`, `versions` and perhaps `model` of each. Replaces the list before."""
     body = {"vendor": vendor, "product": product, "components": [dict(one) for one in components]}

@@ -4,9 +4,8 @@ One function per path (docs/reference/http-api.md). All raise `Forbidden` for te
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write
@@ -16,6 +15,7 @@ from berth.client.health import BurnIn, GpuReset, HealthReport, NodeHealth
 from berth.client.models import Page
 from berth.client.node_models import Node, Quarantine
 from berth.client.topologies import NodeTopology
+from berth.process.json_objects import JsonMapping
 
 NODES = "/api/v1/admin/nodes"
 
@@ -125,7 +125,7 @@ def list_gpu_resets(node_id: UUID, *, limit: int | None = None, cursor: str | No
 def permit_deploy_system(
     node_id: UUID,
     *,
-    network: Mapping[str, Any],
+    network: JsonMapping,
     smbios_uuid: UUID | None = None,
     macs: Sequence[str] | None = None,
     require_tpm: bool | None = None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
-from typing import Any
 
 from berth.client.calls.call import Call, read, write
 from berth.client.keyvalue_models import Commit, CommitStatus, Entry, KeyPage
+from berth.process.json_objects import JsonObject
 
-Member = dict[str, Any]
+Member = JsonObject
 
 
 def write_key(key: bytes, value: bytes) -> Member:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, write
 from berth.client.maintenance import MaintenancePlan, MaintenanceWindow
 from berth.client.models import Page
+from berth.process.json_objects import JsonMapping
 
 MAINTENANCE = "/api/v1/admin/maintenance"
 State = Literal["scheduled", "active", "ended", "cancelled"]
@@ -29,7 +30,7 @@ def commit_maintenance(
     reason: str,
     allocations: Literal["notify", "refuse"] | None = None,
     reservations: Literal["move", "refuse"] | None = None,
-    task: Mapping[str, Any] | None = None,
+    task: JsonMapping | None = None,
     idempotency_key: str | None = None,
 ) -> Call[MaintenanceWindow]:
     """Commit a window, which claims its units.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, segment, write, written
 from berth.client.models import Availability, Page
 from berth.client.reservation_models import Reservation, Resource
+from berth.process.json_objects import JsonMapping
 
 API = "/api/v1"
 
@@ -29,7 +30,7 @@ def create_reservation(
     starts_at: datetime | None = None,
     ends_at: datetime | None = None,
     ttl_seconds: int | None = None,
-    allocation: Mapping[str, Any] | None = None,
+    allocation: JsonMapping | None = None,
     name: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Reservation]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write
 from berth.client.hardware.deploy_systems import DeployRun
 from berth.client.hardware.sites import Bmc, SealedBmcPassword, Site, SiteAgent, SiteAgentToken
 from berth.client.models import Page
+from berth.process.json_objects import JsonMapping, JsonObject
 
 SITES = "/api/v1/admin/sites"
 NODES = "/api/v1/admin/nodes"
@@ -73,7 +74,7 @@ def put_bmc(
 
     Raises `NotFound`, `Invalid`, `SealingOutdated`, and `InvalidState` for a retired node or while a task of the BMC is open.
     """
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "site_id": str(site_id), "url": url, "certificate_sha256": certificate_sha256, "username": username,
         "system_id": system_id, "password": None if password is None else password.document(),
     }  # fmt: skip
@@ -115,7 +116,7 @@ def switch_machine(
 
 
 def run_deploy_system(
-    node_id: UUID, *, kind: Literal["inspect", "wipe"] = "inspect", network: Mapping[str, Any] | None = None,
+    node_id: UUID, *, kind: Literal["inspect", "wipe"] = "inspect", network: JsonMapping | None = None,
     smbios_uuid: UUID | None = None, macs: Sequence[str] | None = None, require_tpm: bool | None = None,
     idempotency_key: str | None = None,
 ) -> Call[DeployRun]:  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from berth.client.calls.call import Call, read, read_page, remove, write, written
 from berth.client.models import Answer, Page
+from berth.process.json_objects import JsonObject
 
 PATH = "/api/v1/webhooks"
 
@@ -48,7 +49,7 @@ class Delivery(Answer):
     response_status: int | None = None
     response_excerpt: str | None = None
     error: str | None = None
-    history: list[dict[str, Any]]
+    history: list[JsonObject]
     created_at: datetime
     ended_at: datetime | None = None
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from berth.client.errors import UnreadableAnswer
+from berth.process.json_objects import JsonMapping
 
 TYPE_PREFIX = "berth."
 TRANSACTION = "transaction"
@@ -41,7 +40,7 @@ class Event:
     operation_key: str | None
     request_id: str | None
     leader_id: str
-    data: Mapping[str, Any]
+    data: JsonMapping
     is_stub: bool = False
 
 

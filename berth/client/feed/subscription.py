@@ -9,7 +9,6 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 
@@ -18,6 +17,7 @@ from berth.client.feed.event_frames import Frame
 from berth.client.feed.events import Event, event_of_feed
 from berth.client.log_errors import LeaderUnaccepted, log_gap
 from berth.client.problems import error_from_problem
+from berth.process.json_objects import JsonObject
 
 SILENCE_SECONDS_MAX = 60.0
 """The feed sends at least a comment every 15 s; after this much silence the connection counts as dead."""
@@ -43,7 +43,7 @@ class Subscription:
         """Whether every event up to `until` was delivered."""
         return self.until is not None and self.after >= self.until
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> JsonObject:
         """Arguments for an httpx client's `stream`."""
         query = [("after", str(self.after)), *(("types", one) for one in self.types)]
         query += [("subject", one) for one in self.subjects]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from berth.client.errors import Refused
 from berth.client.models import Answer, Waits
+from berth.process.json_objects import JsonObject
 
 
 class AttestationUnavailable(Refused):
@@ -32,7 +32,7 @@ class Attestation(Answer):
     detail: str
     pcrs: list[str] | None = None
     compared: list[str]
-    evidence: dict[str, Any] | None = None
+    evidence: JsonObject | None = None
     waits: Waits | None = None
 
 

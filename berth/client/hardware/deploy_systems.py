@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
 
 from berth.client.errors import Forbidden, Refused, Unauthenticated
 from berth.client.models import Answer, Waits
+from berth.process.json_objects import JsonObject
 
 
 class DeploySystem(Answer):
@@ -28,7 +28,7 @@ class DeploySystem(Answer):
     not_after: datetime | None = None
     hello_at: datetime | None = None
     refusal: str | None = None
-    machine: dict[str, Any] | None = None
+    machine: JsonObject | None = None
 
 
 class PermittedDeploySystem(DeploySystem):
@@ -50,7 +50,7 @@ class DeployTask(Answer):
     ended_at: datetime | None = None
     outcome: str | None = None
     failure: str | None = None
-    result: dict[str, Any] | None = None
+    result: JsonObject | None = None
     waits: Waits | None = None
 
 
@@ -58,7 +58,7 @@ class ReportedWipe(Answer):
     """What a wipe has reported; `proven`: every disk was read back as zeroes, and nothing remains."""
 
     proven: bool
-    report: dict[str, Any]
+    report: JsonObject
 
 
 class Finding(Answer):
@@ -81,7 +81,7 @@ class DeployRun(Answer):
     kind: str
     step: str
     smbios_uuid: UUID
-    network: dict[str, Any]
+    network: JsonObject
     requested_at: datetime
     requested_by: str
     allocation_id: UUID | None = None

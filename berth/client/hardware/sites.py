@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from berth.client.errors import Refused
 from berth.client.models import Answer, Waits
+from berth.process.json_objects import JsonObject
 
 
 class SiteLease(Answer):
@@ -98,7 +98,7 @@ class Bmc(Answer):
     changed_at: datetime
     changed_by: str
     power_state: str | None = None
-    inventory: dict[str, Any] | None = None
+    inventory: JsonObject | None = None
     looked_at: datetime | None = None
     answered_at: datetime | None = None
     silent_because: str | None = None
@@ -113,7 +113,7 @@ class SealedBmcPassword:
     generation: int
     copies: Mapping[UUID, str]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """The JSON that the API takes."""
         copies = [{"recipient": str(one), "text": text} for one, text in self.copies.items()]
         return {"generation": self.generation, "copies": copies}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from berth.process.json_objects import JsonObject
 
 Say = Callable[[str], None]
 
@@ -16,7 +17,7 @@ class Act:
     letter: str
     title: str
     checks: list[tuple[str, bool]] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: JsonObject = field(default_factory=dict)
     create_ms: list[float] = field(default_factory=list)
     active_ms: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -30,7 +31,7 @@ class Act:
         """Record whether a claim held."""
         self.checks.append((claim, held))
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> JsonObject:
         """The act in the report."""
         return {
             "act": self.letter, "title": self.title, "held": self.held, "seconds": round(self.seconds, 2),

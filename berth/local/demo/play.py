@@ -23,6 +23,7 @@ from berth.local.demo.rush import rush
 from berth.local.demo.stage import Stage, set_stage
 from berth.local.stack import Stack
 from berth.local.state import StateDirectory, write_whole
+from berth.process.json_objects import JsonObject
 from orchestrator.verification import Verdict, run_checks
 
 REPORT = "demo-report.json"
@@ -84,7 +85,7 @@ def _by_promise(verdicts: list[Verdict], promise: str) -> Verdict:
     return next(verdict for verdict in verdicts if verdict.promise == promise)
 
 
-def write_report(state: StateDirectory, acts: list[Act], seconds: float) -> dict[str, Any]:
+def write_report(state: StateDirectory, acts: list[Act], seconds: float) -> JsonObject:
     """Write demo-report.json and answer its content."""
     figures = {key: value for act in acts for key, value in act.figures.items()}
     report = {

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from berth.local.high_availability.configuration import LAG_BYTES_MAX, MemberPorts, Passwords
 from berth.local.high_availability.layout import CLUSTER_DIRECTORY
@@ -16,6 +16,7 @@ from berth.local.high_availability.postmasters import end_postmasters, last_prim
 from berth.local.secret_files import cluster_passwords
 from berth.local.servers import ServerProblem, create_database, create_roles, require_free_port
 from berth.local.state import Ports, StateDirectory
+from berth.process.json_objects import JsonMapping
 from migrations.roles import Role
 
 NAMES = ("a", "b", "c")
@@ -160,7 +161,7 @@ def end_leftover_servers(root: Path) -> None:
     end_postmasters([root / name / "data" for name in NAMES])
 
 
-def _status(entry: Mapping[str, Any]) -> MemberStatus:
+def _status(entry: JsonMapping) -> MemberStatus:
     lag = entry.get("lag")
     return MemberStatus(
         name=str(entry.get("name")),

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from berth.process.json_objects import JsonObject
 
 SCOPE = "berth"
 REPLICATION_USER, REWIND_USER = "berth_replication", "berth_rewind"
@@ -56,7 +57,7 @@ def configuration(
     passwords: Passwords,
     *,
     may_lead: bool,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The content of `patroni.yml` for a member with its files in `directory`.
 
     `may_lead`: False while another member is known to be the last primary and has not taken the lead again.
@@ -104,7 +105,7 @@ def configuration(
 _INITDB = [{"encoding": "UTF8"}, {"locale": "C"}, {"auth-host": "scram-sha-256"}, {"auth-local": "scram-sha-256"}]
 
 
-def _cluster_settings() -> dict[str, Any]:
+def _cluster_settings() -> JsonObject:
     return {
         "ttl": TTL_SECONDS,
         "loop_wait": LOOP_SECONDS,

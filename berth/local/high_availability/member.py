@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -20,6 +19,7 @@ from berth.local.high_availability.postmasters import kill_postmaster
 from berth.local.secret_files import write_secret
 from berth.local.servers import LocalPostgres, LocalServer, ServerProblem, postgres_user, require_free_port
 from berth.local.supervision import SupervisedServer
+from berth.process.json_objects import JsonObject
 
 REST_SECONDS_MAX = 1.0
 
@@ -112,7 +112,7 @@ class Member(LocalServer):
         """Whether Patroni answers."""
         return self._get("/liveness")[0] == HTTPStatus.OK
 
-    def cluster_view(self) -> list[dict[str, Any]]:
+    def cluster_view(self) -> list[JsonObject]:
         """Name, role, state, timeline and lag of each member, as this member sees them; empty if it does not answer."""
         status, body = self._get("/cluster")
         if status != HTTPStatus.OK:

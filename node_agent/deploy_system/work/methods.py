@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
 from node_agent.deploy_system.work.contract import Host
 from node_agent.deploy_system.work.disks import FoundDisk
 from node_agent.discovery.reading import Gaps, Tree
@@ -121,7 +122,7 @@ def has_ended(output: str) -> bool:
     return "in progress" not in output.lower()
 
 
-def _json(host: Host, command: Sequence[str]) -> dict[str, Any]:
+def _json(host: Host, command: Sequence[str]) -> JsonObject:
     run = host.run(command, _ASK_SECONDS)
     try:
         answer = json.loads(run.output) if run.status == 0 else {}
@@ -130,6 +131,6 @@ def _json(host: Host, command: Sequence[str]) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _bits(claims: dict[str, Any], name: str) -> int:
+def _bits(claims: JsonObject, name: str) -> int:
     value = claims.get(name, 0)
     return value if isinstance(value, int) else 0

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from berth.process.durable_directories import sync_directory
+from berth.process.json_objects import JsonObject
 from node_agent.durable_files import write_durably
 
 QEMU_IMG_SECONDS_MAX = 120
@@ -97,7 +97,7 @@ class Overwritten:
     samples: int
     direct: bool
 
-    def as_evidence(self) -> dict[str, Any]:
+    def as_evidence(self) -> JsonObject:
         """For `DeviceWipe.checked`."""
         return {"overwritten_bytes": self.bytes, "samples_read_back": self.samples, "past_the_page_cache": self.direct}
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.libvirt.host_slots import HostSlots, SlotGpus, read_host_slots
 from node_agent.drivers.libvirt.huge_pages import require_pages
 from node_agent.drivers.libvirt.placement import Pinning, conflict, pin, why_unbound
@@ -53,7 +53,7 @@ class Placing:
         if self.pinning.why_unbound:
             log.warning("guests_memory_not_bound", why=self.pinning.why_unbound)
 
-    def sized(self, slots: list[int], stated: GuestSize | None) -> dict[str, Any]:
+    def sized(self, slots: list[int], stated: GuestSize | None) -> JsonObject:
         """The members of a new guest's record that say how large it is, and where. Raises SizeUnavailable."""
         size = size_of(stated, len(slots), self.settings.share)
         placement = self.pinning.place(slots, self.settings.memory_bytes)
@@ -61,7 +61,7 @@ class Placing:
             placement = fit(placement, size, self.settings.share.memory_step_bytes)
         return {"processors": size.processors, "memory_bytes": size.memory_bytes, "placement": placement}
 
-    def place(self, slots: list[int], others: Iterable[GuestRecord], stated: GuestSize | None = None) -> dict[str, Any]:
+    def place(self, slots: list[int], others: Iterable[GuestRecord], stated: GuestSize | None = None) -> JsonObject:
         """The members of a new guest's record that say where it runs, and how large it is. `others`: the guests that are there.
 
         Raises SizeUnavailable, and OSError if one of them has a processor of these slots.

@@ -7,8 +7,8 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.libvirt.disks import overwrite
 from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
 from node_agent.drivers.libvirt.node import Node
@@ -32,7 +32,7 @@ class GuestRemoval(Removal):
         self._node = node
         self._directory = directory
 
-    async def end(self) -> dict[str, Any]:
+    async def end(self) -> JsonObject:
         """End the guest; afterwards no process of it is there, and libvirt says so. Raises OSError, StillThere."""
         hypervisor, allocation_id = self._node.hypervisor, self._allocation_id
         ran = await hypervisor.is_active(allocation_id) or bool(processes_of(self._directory.path))

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.contract import DriverFailure
 from node_agent.drivers.leases import listed
 from node_agent.drivers.libvirt.host_slots import remembered_gpus
@@ -76,7 +77,7 @@ def require_size(node: Node, slots: list[int], size: GuestSize | None) -> None:
         raise DriverFailure(FailureCode.GUEST_SIZE_UNAVAILABLE, str(error)) from error
 
 
-def given(node: Node, slots: list[int], size: GuestSize | None) -> dict[str, Any]:
+def given(node: Node, slots: list[int], size: GuestSize | None) -> JsonObject:
     """The members of a new guest's record that say what it gets of this host. Raises DriverFailure."""
     try:
         others = node.records()

@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.problems import CannotStart
 
 log = structlog.get_logger("node_agent.sandbox")
@@ -134,7 +134,7 @@ class GuestLauncher:
         for boot in self._boots.values():
             boot.fail("the launcher ended")
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _hear(self, event: JsonObject) -> None:
         boot = self._boots.get(event["boot"])
         match event["event"], boot:
             case "listening", Boot() if not boot.listening.done():

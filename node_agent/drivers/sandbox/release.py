@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.drivers.leases import Leases
 from node_agent.drivers.removal import Removal, StillThere
 from node_agent.drivers.sandbox.faults import Faults
@@ -33,7 +33,7 @@ class SandboxRemoval(Removal):
         self._evidence.setdefault("guest", ran)
         return "killed" if self._hard_stopped else "stopped"
 
-    async def end(self) -> dict[str, Any]:
+    async def end(self) -> JsonObject:
         """End the guest and what it left. Raises OSError, StillThere."""
         unreachable = self._faults.on("ssh_unreachable")
         if (unreachable or self._faults.on("graceful_stop_hangs")) and self._directory.exists():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonMapping
 from node_agent.protocol import (
     PROVISIONS,
     RELEASES,
@@ -103,7 +102,7 @@ def _require_fitting(task: TaskOfNode, report: ResultReport) -> None:
         raise _invalid(".".join(["result", *map(str, first["loc"])]), first["msg"]) from error
 
 
-def _require_devices(evidence: Mapping[str, Any]) -> None:
+def _require_devices(evidence: JsonMapping) -> None:
     """Require that the devices in the evidence are valid. Agents of the version before send none."""
     try:
         devices_in(evidence)

@@ -6,9 +6,9 @@ once. A release supersedes it.
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from orchestrator.allocations.failures import Code, next_step_of, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Superseded, Waiting
@@ -187,7 +187,7 @@ async def _finish(tx: Transaction, allocation_id: UUID) -> Outcome:
     return Concluded(subject.state, code=code)
 
 
-def _done(verb: Verb, result: dict[str, Any]) -> Ended:
+def _done(verb: Verb, result: JsonObject) -> Ended:
     return Ended(VERB_RESULTS[verb], connection=result["connection"], rescue=result.get("rescue"))
 
 
@@ -203,7 +203,7 @@ async def _end(tx: Transaction, subject: Subject, notify: str | None, verb: Verb
     await append_event(tx, Event(kind, subject.name, subject.correlation_id, subject.tenant_id, payload))
 
 
-def _payload(subject: Subject, verb: Verb, ended: Ended) -> dict[str, Any]:
+def _payload(subject: Subject, verb: Verb, ended: Ended) -> JsonObject:
     return {
         "allocation_id": str(subject.id),
         "verb": verb.value,

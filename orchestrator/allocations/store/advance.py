@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.states import FINAL_STATES, AllocationState, allowed
 from orchestrator.allocations.subject import LatestTask, Subject
@@ -79,13 +79,13 @@ class Change:
     to_state: AllocationState
     fence: int
     event: EventType | None = None
-    payload: dict[str, Any] | None = None
+    payload: JsonObject | None = None
     waits_for: Wait | None = None
     wait_seconds: float | None = None
     code: str | None = None
     detail: str | None = None
-    connection: dict[str, Any] | None = None
-    release_result: dict[str, Any] | None = None
+    connection: JsonObject | None = None
+    release_result: JsonObject | None = None
     operation_key: str | None = None
     request_id: str | None = None
 
@@ -212,5 +212,5 @@ def _failure(change: Change) -> dict[str, str | None]:
     return {"code": change.code, "detail": change.detail, "next_step": next_step_of(change.code)}
 
 
-def _json_or_null(value: dict[str, Any] | None) -> str | None:
+def _json_or_null(value: JsonObject | None) -> str | None:
     return None if value is None else json.dumps(value)

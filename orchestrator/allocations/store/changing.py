@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import sqlalchemy.exc
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.rules import NewEnd
 from orchestrator.allocations.subject import Subject
 from orchestrator.database.outcomes import RivalCommitted
@@ -95,7 +95,7 @@ async def succeed_claim(
         "retention_seconds": retention_seconds,
     }
     try:
-        outcome: dict[str, Any] = (await tx.execute(_SUCCEED, values)).scalar_one()
+        outcome: JsonObject = (await tx.execute(_SUCCEED, values)).scalar_one()
     except sqlalchemy.exc.DBAPIError as error:
         match decode(error):
             case RivalCommitted(sqlstate):

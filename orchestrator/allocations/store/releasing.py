@@ -6,10 +6,9 @@ a newer fence than the allocation that occupies the units, whose tasks the node 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if, lock_allocation
 from orchestrator.allocations.store.claims import close_claim, draw_fence, end_right
@@ -35,7 +34,7 @@ class ReleaseOrder:
     wait_seconds: float
     operation_key: str | None = None
     request_id: str | None = None
-    added: Mapping[str, Any] = field(default_factory=dict)
+    added: JsonMapping = field(default_factory=dict)
 
 
 async def order_release(tx: Transaction, subject: Subject, order: ReleaseOrder, actor: Actor) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import Row, bindparam, case, func, literal_column, select, text, true, tuple_
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.first_boot import FirstBootStatus
 from orchestrator.allocations.failures import next_step_of
 from orchestrator.allocations.health import Health
@@ -103,7 +104,7 @@ async def read_timeline(reading: Reading, allocation_id: UUID, *, after: int = 0
     return list((await reading.execute(_TIMELINE, values)).all())
 
 
-def allocation_body(row: Row[Any]) -> dict[str, Any]:
+def allocation_body(row: Row[Any]) -> JsonObject:
     """The JSON of an allocation."""
     return {
         "allocation_id": str(row.id),
@@ -142,7 +143,7 @@ def allocation_body(row: Row[Any]) -> dict[str, Any]:
     }
 
 
-def _guest(row: Row[Any]) -> dict[str, Any] | None:
+def _guest(row: Row[Any]) -> JsonObject | None:
     """The guest of an active allocation; None in every other state, whose columns an earlier version may have left."""
     if row.state != AllocationState.ACTIVE:
         return None
@@ -158,7 +159,7 @@ def _guest(row: Row[Any]) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _health(row: Row[Any]) -> dict[str, Any] | None:
+def _health(row: Row[Any]) -> JsonObject | None:
     """The health of an active allocation; None in every other state."""
     if row.state != AllocationState.ACTIVE:
         return None
@@ -171,11 +172,11 @@ def _health(row: Row[Any]) -> dict[str, Any] | None:
     }
 
 
-def _failure(code: str | None, detail: str | None) -> dict[str, Any] | None:
+def _failure(code: str | None, detail: str | None) -> JsonObject | None:
     return None if code is None else {"code": code, "detail": detail, "next_step": next_step_of(code)}
 
 
-def timeline_entry(row: Row[Any]) -> dict[str, Any]:
+def timeline_entry(row: Row[Any]) -> JsonObject:
     """The JSON of a timeline entry; its position for the cursor is the row's id."""
     return {
         "at": rfc3339(row.at),

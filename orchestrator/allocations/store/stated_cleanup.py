@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
 from orchestrator.allocations.store.advance import Change, advance_if
 from orchestrator.allocations.store.claims import close_claim, draw_fence, start_waiting
@@ -35,7 +34,7 @@ class Statement:
     wait_seconds: float
     operation_key: str
     request_id: str | None
-    approval: Mapping[str, Any] = field(default_factory=dict)
+    approval: JsonMapping = field(default_factory=dict)
 
 
 def require_stuck(subject: Subject) -> None:
@@ -86,7 +85,7 @@ async def _release(tx: Transaction, subject: Subject, actor: Actor, fence: int, 
         )
     word = {"by": "admin", "principal": actor.id, "runtime_verified_absent": True, "reason": statement.reason}
     # The items that only a node can prove stay false: an operator inspected the units, no node wiped them.
-    result: dict[str, Any] = {
+    result: JsonObject = {
         "released": True, "hard_stopped": False, "wiped": False, "leases_released": False, "evidence": word,
     }  # fmt: skip
     payload = {

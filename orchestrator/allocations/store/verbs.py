@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.failures import CHANGES_NOTHING
 from orchestrator.allocations.states import GuestState, Verb
 from orchestrator.allocations.subject import Subject
@@ -53,8 +53,8 @@ class Ended:
     guest_state: GuestState
     code: str | None = None
     detail: str | None = None
-    connection: dict[str, Any] | None = None
-    rescue: dict[str, Any] | None = None
+    connection: JsonObject | None = None
+    rescue: JsonObject | None = None
 
 
 async def end_verb(tx: Transaction, subject: Subject, ended: Ended) -> int:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.billing.rules import Grouping
 from orchestrator.database.transactions import Reading
 
@@ -20,7 +21,7 @@ class Usage:
     """One item of a usage list: its JSON body, and the place that orders the list."""
 
     place: str
-    document: dict[str, Any]
+    document: JsonObject
 
 
 # The part of each active time within the window (by day: then within each day). A part costs the difference between the cost
@@ -104,8 +105,8 @@ async def read_usage(
     return [Usage(row.place, _document(by, row)) for row in rows]
 
 
-def _document(by: Grouping, row: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"tenant_id": row.tenant_id}
+def _document(by: Grouping, row: Any) -> JsonObject:
+    found: JsonObject = {"tenant_id": row.tenant_id}
     if by is Grouping.ALLOCATION:
         found |= {
             "allocation_id": row.allocation_id, "sku": row.sku, "gpus": row.gpus, "price_version": row.price_version,

@@ -5,10 +5,11 @@ Operations carry it to the database as JSON (`operations.caller`), where a trigg
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
+from berth.process.json_objects import JsonObject
+from orchestrator.http.asgi import Scope
 from orchestrator.http.audited.actions import Audited, audited_action
 from orchestrator.http.services import source_of
 from orchestrator.tenants.principals import Principal
@@ -16,9 +17,7 @@ from orchestrator.tenants.principals import Principal
 USER_AGENT_LENGTH_MAX: Final = 200
 
 
-def audited_caller(
-    scope: MutableMapping[str, Any], principal: Principal, audited: Audited | None = None
-) -> dict[str, Any]:
+def audited_caller(scope: Scope, principal: Principal, audited: Audited | None = None) -> JsonObject:
     """The members of an audit row that a request determines, from its ASGI scope and authenticated caller; `user` for its detail.
 
     `audited`: the action, where method and path do not determine it.

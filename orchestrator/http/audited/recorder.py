@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit.store import forget_recorders, record_requests
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, TransactionConflict
@@ -44,8 +45,8 @@ class RequestRecorder:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._id = uuid4()
-        self._rows: deque[dict[str, Any]] = deque()
-        self._batch_rows: list[dict[str, Any]] = []
+        self._rows: deque[JsonObject] = deque()
+        self._batch_rows: list[JsonObject] = []
         self._batch_number = 0
         self._strangers = StrangerCounts()
         self._writing = asyncio.Lock()
@@ -53,7 +54,7 @@ class RequestRecorder:
         self._batch = asyncio.Event()
         self._stopped = asyncio.Event()
 
-    def record(self, row: dict[str, Any]) -> None:
+    def record(self, row: JsonObject) -> None:
         """Queue a row (see `record_requests`); beyond `QUEUE_MAX` it is lost, and counted as lost."""
         if len(self._rows) >= QUEUE_MAX:
             AUDIT_LOST.inc()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
+
+from berth.process.json_objects import JsonObject
 
 SOURCES_MAX: Final = 1_000
 """Addresses that are counted separately in a minute; the refusals of all others are added up."""
@@ -23,7 +25,7 @@ class StrangerCounts:
         self._minute: datetime | None = None
         self._sources: Counter[str] = Counter()
         self._others = 0
-        self._complete: list[dict[str, Any]] = []
+        self._complete: list[JsonObject] = []
 
     def note(self, source: str | None, now: datetime) -> None:
         """Count a refusal of a caller at this address, at this time (aware)."""
@@ -36,7 +38,7 @@ class StrangerCounts:
         else:
             self._sources[source] += 1
 
-    def take(self, now: datetime, *, everything: bool = False) -> list[dict[str, Any]]:
+    def take(self, now: datetime, *, everything: bool = False) -> list[JsonObject]:
         """The rows of minutes that are over at this time, or of all, at most once each."""
         if self._minute is not None and (everything or now >= self._minute + MINUTE):
             self._end_minute()
@@ -54,7 +56,7 @@ class StrangerCounts:
         self._sources.clear()
 
 
-def _row(source: str | None, count: int, minute: datetime) -> dict[str, Any]:
+def _row(source: str | None, count: int, minute: datetime) -> JsonObject:
     return {
         "at": minute.isoformat(), "kind": "stranger", "id": source or "others", "source": source, "status": 401,
         "action": "caller.refuse", "subject": f"sources/{source or 'others'}", "code": "unauthenticated",

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import jwt
 import orjson
+
+from berth.process.json_objects import JsonObject
 
 KEYS_MAX: Final = 100
 RSA_BITS_MIN: Final = 2048  # RFC 7518 §3.3
@@ -63,7 +65,7 @@ def read_key_set(document: bytes) -> KeySet:
     return found
 
 
-def _usable_key(member: dict[str, Any]) -> IssuerKey | None:
+def _usable_key(member: JsonObject) -> IssuerKey | None:
     if not isinstance(member.get("kid"), str) or member.get("use", "sig") != "sig":
         return None
     operations = member.get("key_ops", ["verify"])
@@ -88,5 +90,5 @@ def _usable_key(member: dict[str, Any]) -> IssuerKey | None:
     return IssuerKey(algorithm, hashlib.sha256(orjson.dumps(public, option=orjson.OPT_SORT_KEYS)).digest(), key)
 
 
-def _kind_of(member: dict[str, Any]) -> tuple[object, object]:
+def _kind_of(member: JsonObject) -> tuple[object, object]:
     return member.get("kty"), member.get("crv")

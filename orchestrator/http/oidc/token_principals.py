@@ -9,8 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.http.oidc.token_refusals import TokenInvalid
 from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.roles import OperatorRole, TenantRole
@@ -46,7 +47,7 @@ def principal_id(issuer: str, subject: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, issuer), subject)
 
 
-def principal_of(claims: Mapping[str, Any], rules: ClaimRules) -> Principal:
+def principal_of(claims: JsonMapping, rules: ClaimRules) -> Principal:
     """The principal of verified claims. Raises `TokenInvalid` where they name none, or a tenant and an operator at once.
 
     Of several roles of a tenant the one that may most counts; several of operators without `admin` are refused.
@@ -107,7 +108,7 @@ def _roles(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _found(claims: Mapping[str, Any], place: str) -> object:
+def _found(claims: JsonMapping, place: str) -> object:
     if not place.startswith("/"):
         return claims.get(place)
     value: object = claims

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import jwt
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.http.oidc.key_sets import ALGORITHMS, IssuerKey
 from orchestrator.http.oidc.token_refusals import TokenExpired, TokenInvalid, TokenNotYetValid
 
@@ -67,7 +67,7 @@ def read_header(token: str) -> TokenHeader:
     return TokenHeader(key_id, algorithm)
 
 
-def verify_token(token: str, key: IssuerKey, rules: TokenRules) -> Mapping[str, Any]:
+def verify_token(token: str, key: IssuerKey, rules: TokenRules) -> JsonMapping:
     """The claims of a token that this key signed and that obeys the rules.
 
     Raises `TokenExpired` or `TokenNotYetValid` for a token that is good at another time, `TokenInvalid` for any other.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from berth.process.json_objects import JsonObject
 from orchestrator.http.fields import INT32_MAX
 
 INT64_MAX: Final = 2**63 - 1
-INT64_DOCUMENTED: Final[dict[str, Any]] = {"maximum": 2**63 - 1024, "format": "int64"}
+INT64_DOCUMENTED: Final[JsonObject] = {"maximum": 2**63 - 1024, "format": "int64"}
 """Numbers in the document are doubles; this is the largest double below 2^63."""
 
 QUERY_INT64_MAX: Final = 2**63 - 1024

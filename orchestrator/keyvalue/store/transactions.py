@@ -11,6 +11,7 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.outcomes import LeaderRefused
 from orchestrator.database.sqlstates import decode
 from orchestrator.database.transactions import Transaction
@@ -41,7 +42,7 @@ class Commit:
     version_max: int | None
     preconditions: tuple[Precondition, ...]
     effect: Effect
-    payload: dict[str, Any]
+    payload: JsonObject
     payload_bytes: int
     correlation_id: UUID
     keys_max: int
@@ -58,7 +59,7 @@ class Commit:
         """Whether it may read more keys than it names, and so delay others in a batch."""
         return bool(self.effect.ranges) or any(precondition.end is not None for precondition in self.preconditions)
 
-    def item(self, *, alone: bool) -> dict[str, Any]:
+    def item(self, *, alone: bool) -> JsonObject:
         """Return the JSON argument of `kv_commit`."""
         operation = self.operation
         return {
@@ -81,7 +82,7 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-def _precondition(precondition: Precondition) -> dict[str, Any]:
+def _precondition(precondition: Precondition) -> JsonObject:
     # The next possible key is this one with a zero byte appended.
     end = precondition.begin + b"\0" if precondition.end is None else precondition.end
     return {
@@ -115,7 +116,7 @@ async def commit_all(
     return row.head, [_decode(commit, outcome) for commit, outcome in zip(commits, row.answers, strict=True)]
 
 
-def _decode(commit: Commit, outcome: dict[str, Any]) -> StoredCommit | Problem | None:
+def _decode(commit: Commit, outcome: JsonObject) -> StoredCommit | Problem | None:
     match outcome["outcome"]:
         case "full":
             return None
@@ -153,7 +154,7 @@ async def give_versions(
     return row.moved, {event: LogPosition(version, leader) for event, (version, leader) in row.versions.items()}
 
 
-async def _call(tx: Transaction, statement: str, values: dict[str, Any]) -> Any:
+async def _call(tx: Transaction, statement: str, values: JsonObject) -> Any:
     try:
         return (await tx.execute(statement, values)).one()
     except sqlalchemy.exc.DBAPIError as error:

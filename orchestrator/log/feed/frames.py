@@ -9,6 +9,7 @@ from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonObject
 from orchestrator.log.store.feed import ALL, FeedEvent, Filter
 
 # Neither ends with an empty line: some clients dispatch an empty event for a block without data.
@@ -57,7 +58,7 @@ class Audience:
 
     def checkpoint(self, version: int, leader_id: str) -> bytes:
         """Encode a checkpoint: everything up to `version` is durable and was considered."""
-        members: dict[str, object] = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
+        members: JsonObject = {"committed_version": version, "leader_id": leader_id, "scanned_to": version}
         if self.on_socket:
             return orjson.dumps({"type": "checkpoint", "version": version, **members}) + b"\n"
         return b"id: %d\nevent: checkpoint\ndata: %b\n\n" % (version, orjson.dumps(members))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import InvalidState, NotFound
 
@@ -57,7 +57,7 @@ class DueRetry:
 
     id: UUID
     version: int
-    document: dict[str, Any] | None
+    document: JsonObject | None
 
 
 # A settled dead letter stays settled: a redelivery of a discarded or handled event changes nothing.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.attestation.store import AcceptedPcrs, Attestation
 from orchestrator.times import rfc3339, wait_document
 
 
-def attestation_document(found: Attestation) -> dict[str, Any]:
+def attestation_document(found: Attestation) -> JsonObject:
     """The JSON of an attestation, with its evidence."""
     return {
         "id": str(found.id),
@@ -31,7 +31,7 @@ def attestation_document(found: Attestation) -> dict[str, Any]:
     }
 
 
-def attestations_document(node_id: UUID, kept: Sequence[Attestation], accepted: AcceptedPcrs | None) -> dict[str, Any]:
+def attestations_document(node_id: UUID, kept: Sequence[Attestation], accepted: AcceptedPcrs | None) -> JsonObject:
     """The JSON of a node's attestations, the newest with its evidence."""
     documents = [attestation_document(one) for one in kept]
     return {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.attestation import store
 from orchestrator.nodes.attestation.documents import attestations_document
@@ -12,7 +12,7 @@ from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context
 
 
-async def find_attestations(database: Database, node_id: UUID) -> dict[str, Any]:
+async def find_attestations(database: Database, node_id: UUID) -> JsonObject:
     """The attestations of a node that are kept, and the PCRs that are accepted. Raises `NotFound`."""
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from node_agent.wire.attestations import ATTEST_FEATURE, AttestParameters
 from orchestrator.database.transactions import Reading, Transaction
@@ -45,7 +45,7 @@ class Attestation:
     detail: str
     pcrs: list[str] | None
     compared: list[str]
-    evidence: dict[str, Any] | None
+    evidence: JsonObject | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class NodeFacts:
     supported: bool
     epoch: int
     agent_version: str | None
-    topology: dict[str, Any] | None
+    topology: JsonObject | None
     clock: datetime
 
 
@@ -85,7 +85,7 @@ class OpenAttestation:
     task_state: TaskState | None
     task_finished_at: datetime | None
     task_failure: str | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
 
 
 _INSERT = """

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.store.burn_ins import BurnIn
 from orchestrator.nodes.store.gpu_resets import GpuReset
 from orchestrator.times import rfc3339, wait_document
 
 
-def burn_in_document(found: BurnIn) -> dict[str, Any]:
+def burn_in_document(found: BurnIn) -> JsonObject:
     """The JSON of a burn-in."""
     return slot_work_document(found, shared=found.shared)
 
 
-def slot_work_document(found: BurnIn | GpuReset, **own: Any) -> dict[str, Any]:
+def slot_work_document(found: BurnIn | GpuReset, **own: Any) -> JsonObject:
     """The JSON of work on slots that are out of service, with the members that its kind has alone."""
     return {
         "id": str(found.id),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.burn_in import BurnInReport
 from node_agent.wire.fields import first_error
 from node_agent.wire.layout import layout_of
@@ -196,7 +196,7 @@ async def _end(
     return Advanced.RETURNED if returned else Advanced(outcome.value)
 
 
-async def _return_slots(tx: Transaction, node_id: UUID, known: OpenBurnIn) -> list[dict[str, Any]]:
+async def _return_slots(tx: Transaction, node_id: UUID, known: OpenBurnIn) -> list[JsonObject]:
     """Return the slots that it tested; the payloads of the events."""
     assert known.issued_at is not None, "a burn-in that passed was issued"
     found = await store.find_returnable(tx, node_id, known.slots, known.issued_at)
@@ -205,7 +205,7 @@ async def _return_slots(tx: Transaction, node_id: UUID, known: OpenBurnIn) -> li
     await probes.accept_counts(tx, node_id, [one.slot_index for one in found])
     by = f"{BURN_IN.kind.value}:{BURN_IN.id}"
     await quarantines.end_quarantines(tx, node_id, [one.unit for one in found], note=NOTE, by=by, burn_in_id=known.id)
-    said: list[dict[str, Any]] = [{"slot": one.slot_index, "note": NOTE, "burn_in_id": str(known.id)} for one in found]
+    said: list[JsonObject] = [{"slot": one.slot_index, "note": NOTE, "burn_in_id": str(known.id)} for one in found]
     for one in said:
         await audit.record(tx, BURN_IN, "node.slot_return", f"nodes/{node_id}", one, None)
     return [{"node_id": node_id, **one} for one in said]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.clock import read_clock
@@ -129,7 +129,7 @@ async def _suspend(tx: Transaction, standing: Standing, serial: str, request_id:
     await _record(tx, standing, "node.refuse_renewal", detail, request_id)
 
 
-async def _record(tx: Transaction, standing: Standing, action: str, detail: dict[str, Any], request_id: str) -> None:
+async def _record(tx: Transaction, standing: Standing, action: str, detail: JsonObject, request_id: str) -> None:
     actor = Actor(ActorKind.NODE, str(standing.node_id))
     await audit.record(tx, actor, action, f"nodes/{standing.node_id}", detail, request_id)
 

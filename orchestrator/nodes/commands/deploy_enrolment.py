@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_enrolment import DeployHello
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
@@ -222,7 +223,7 @@ async def _record_refusal(
         await _record(tx, refused.node_id, "node.refuse_deploy_system", said, request_id)
 
 
-async def _record(tx: Transaction, node_id: UUID, action: str, detail: dict[str, object], request_id: str) -> None:
+async def _record(tx: Transaction, node_id: UUID, action: str, detail: JsonObject, request_id: str) -> None:
     await audit.record(tx, Actor(ActorKind.NODE, str(node_id)), action, f"nodes/{node_id}", detail, request_id)
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
@@ -87,7 +88,7 @@ async def _refusal(tx: Transaction, state: NodeState, found: DeployRequest) -> s
     return None
 
 
-async def _record(tx: Transaction, found: DeployRequest, action: str, detail: dict[str, object]) -> None:
+async def _record(tx: Transaction, found: DeployRequest, action: str, detail: JsonObject) -> None:
     actor = Actor(ActorKind.NODE, str(found.node_id))
     said = {"deploy_epoch": found.deploy_epoch, **detail}
     await audit.record(tx, actor, action, f"nodes/{found.node_id}", said, found.request_id)

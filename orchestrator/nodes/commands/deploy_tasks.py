@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonMapping
 from node_agent.protocol import RESULT_BYTES_MAX, ResultAnswer, TaskType
 from node_agent.wire.attestations import AttestationReport
 from node_agent.wire.deploy_enrolment import DeployResultReport, DeployTaskFailure
@@ -105,7 +106,7 @@ def _counted(task: SignedTask, report: DeployResultReport) -> DeployResultReport
     return DeployResultReport(fence=report.fence, outcome="failed", failure=failure, evidence=report.result)
 
 
-def _objection(parameters: Mapping[str, Any], found: Report) -> str | None:
+def _objection(parameters: JsonMapping, found: Report) -> str | None:
     """Why the report does not show that what was ordered is done."""
     if isinstance(found, MetalWipeReport):
         ordered = MetalWipeParameters.model_validate(parameters)

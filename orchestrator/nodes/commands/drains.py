@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store.advance import lock_allocation
 from orchestrator.allocations.store.releasing import ReleaseOrder, order_release
@@ -63,7 +63,7 @@ async def drain_node(
             await change_node(tx, node_id, NodeChange.DRAIN, EventType.NODE_DRAINING, actor, operation)
             return Done(200, await _document(tx, node_id), node_id)
         order.require_possible(await windows.read_clock(tx))
-        said: dict[str, Any] = {"deadline": order.deadline, "at_deadline": order.at_deadline, "reason": order.reason}
+        said: JsonObject = {"deadline": order.deadline, "at_deadline": order.at_deadline, "reason": order.reason}
         shown = {name: str(value) for name, value in said.items() if value is not None}
         if order.deadline is not None:
             shown["deadline"] = order.deadline.isoformat()
@@ -105,9 +105,7 @@ async def _move(tx: Transaction, node_id: UUID, places: moving.Targets, drain: D
             await windows.move_claim(tx, one.claim_id, pick.node_id, pick.mask, reason)
 
 
-async def _notify(
-    tx: Transaction, node_id: UUID, happened: EventType, said: dict[str, Any], operation: Operation
-) -> None:
+async def _notify(tx: Transaction, node_id: UUID, happened: EventType, said: JsonObject, operation: Operation) -> None:
     """Emit an event to the tenant of each allocation on the node."""
     events = []
     for one in await store.read_tenancies(tx, node_id):
@@ -119,7 +117,7 @@ async def _notify(
     await append_events(tx, events)
 
 
-async def _document(tx: Transaction, node_id: UUID) -> dict[str, Any]:
+async def _document(tx: Transaction, node_id: UUID) -> JsonObject:
     return await nodes.node_document(tx, await nodes.read_node(tx, node_id))
 
 
@@ -153,7 +151,7 @@ async def advance_drain(context: Context, node_id: UUID) -> Advanced | None:
             return None
         drain = await store.read_drain(tx, node_id)
         assert drain is not None, "its drain is open"
-        said: dict[str, Any]
+        said: JsonObject
         if standing.claims == 0:
             await store.note_drained(tx, node_id)
             event, said = EventType.NODE_DRAINED, {"begun_at": drain.begun_at.isoformat()}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.firmware import store as firmware_lists
@@ -17,7 +17,7 @@ from orchestrator.tenants.principals import Actor
 
 
 async def put_firmware_list(
-    context: Context, operation: Operation, actor: Actor, *, vendor: str, product: str, components: Sequence[dict[str, Any]]
+    context: Context, operation: Operation, actor: Actor, *, vendor: str, product: str, components: Sequence[JsonObject]
 ) -> Answer:  # fmt: skip
     """200 with the list of the model, which replaces the one before."""
 

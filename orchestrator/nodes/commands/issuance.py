@@ -7,6 +7,7 @@ from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
@@ -87,6 +88,6 @@ async def _sign(tx: Transaction, authority: NodeAuthority, found: RequestToSign,
     await _record(tx, found, "node.renew_certificate", detail)
 
 
-async def _record(tx: Transaction, found: RequestToSign, action: str, detail: dict[str, object]) -> None:
+async def _record(tx: Transaction, found: RequestToSign, action: str, detail: JsonObject) -> None:
     actor = Actor(ActorKind.NODE, str(found.node_id))
     await audit.record(tx, actor, action, f"nodes/{found.node_id}", detail, found.request_id)

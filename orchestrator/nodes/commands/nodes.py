@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -52,7 +52,7 @@ async def create_node(
             address=address,
             faults=faults,
         )
-        described: dict[str, Any] = {
+        described: JsonObject = {
             "name": name, "region": region, "gpu_model": gpu_model, "shape": shape, "slot_count": count,
         }  # fmt: skip
         await append_event(

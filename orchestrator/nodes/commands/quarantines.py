@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -41,7 +41,7 @@ async def quarantine_slot(
     async def effect(tx: Transaction) -> Done:
         unit = await _lock(tx, node_id, slot_index)
         found = await store.read_open_quarantine(tx, unit)
-        said: dict[str, Any] = {"slot": slot_index, "reason": reason}
+        said: JsonObject = {"slot": slot_index, "reason": reason}
         if found is None:
             new = store.NewQuarantine(slot_index, unit, reason, evidence)
             by = f"{actor.kind.value}:{actor.id}"
@@ -123,7 +123,7 @@ async def _lock(tx: Transaction, node_id: UUID, slot_index: int) -> int:
 
 
 async def _announce(
-    tx: Transaction, event_type: EventType, node_id: UUID, said: dict[str, Any], operation: Operation
+    tx: Transaction, event_type: EventType, node_id: UUID, said: JsonObject, operation: Operation
 ) -> None:
     payload = {"node_id": node_id, **said}
     event = Event(event_type, f"nodes/{node_id}", uuid4(), None, payload, operation.key, operation.request_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import ProvisionParameters
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import (
@@ -89,7 +90,7 @@ def rescue_of(ssh_public_keys: Sequence[str]) -> RunWork:
     return RunWork(RunKind.RESCUE, content, RUN_SECONDS_MAX)
 
 
-def _bounded(parameters: MetalParameters) -> dict[str, Any]:
+def _bounded(parameters: MetalParameters) -> JsonObject:
     """The parameters without what is known later. Raises `NotDeployable` if they make too large a task."""
     content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})
     size = size_of(content) + _LATER_BYTES
@@ -102,7 +103,7 @@ def _bounded(parameters: MetalParameters) -> dict[str, Any]:
     return content
 
 
-def size_of(parameters: dict[str, Any]) -> int:
+def size_of(parameters: JsonObject) -> int:
     """The bytes that PostgreSQL's jsonb needs as text: UTF-8, with escapes of up to six bytes for a control character."""
     return len(json.dumps(parameters, ensure_ascii=False).encode())
 
@@ -123,13 +124,13 @@ def _root_disk(report: MetalInspectReport, image_bytes: int) -> DiskIdentity:
     return min(fitting, key=lambda disk: (disk.size_bytes, disk.serial))
 
 
-def netplan_of(network: MediumNetwork) -> dict[str, Any]:
+def netplan_of(network: MediumNetwork) -> JsonObject:
     """The network configuration (version 2) of the tenant's system: the address of the machine's deploy systems."""
     family = network.address.version
-    addressed: dict[str, Any] = {"addresses": [str(network.address)]}
+    addressed: JsonObject = {"addresses": [str(network.address)]}
     if network.gateway is not None:
         addressed["routes"] = [{"to": "0.0.0.0/0" if family == 4 else "::/0", "via": network.gateway}]
-    port: dict[str, Any] = {"match": {"macaddress": network.mac}}
+    port: JsonObject = {"match": {"macaddress": network.mac}}
     if network.mtu is not None:
         port["mtu"] = network.mtu
     if network.vlan is None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.deploy_systems.rules import Permission
 from orchestrator.nodes.deploy_systems.store import Machine
 from orchestrator.nodes.deploy_systems.task_store import DeployTask
 from orchestrator.times import rfc3339, wait_document
 
 
-def permission_document(found: Permission) -> dict[str, Any]:
+def permission_document(found: Permission) -> JsonObject:
     """The JSON of a permission, without what authenticates."""
     return {
         "id": str(found.id),
@@ -29,7 +28,7 @@ def permission_document(found: Permission) -> dict[str, Any]:
     }
 
 
-def standing_document(found: Permission, machine: Machine | None) -> dict[str, Any]:
+def standing_document(found: Permission, machine: Machine | None) -> JsonObject:
     """The JSON of a node's newest permission, with what the last inspection found of its machine."""
     inspected = None
     if machine is not None:
@@ -40,7 +39,7 @@ def standing_document(found: Permission, machine: Machine | None) -> dict[str, A
     return {**permission_document(found), "machine": inspected}
 
 
-def task_document(found: DeployTask) -> dict[str, Any]:
+def task_document(found: DeployTask) -> JsonObject:
     """The JSON of a task."""
     return {
         "id": str(found.id),

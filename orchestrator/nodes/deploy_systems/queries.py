@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.deploy_systems import store, task_store
@@ -42,7 +42,7 @@ def counting(standing: DeployStanding | None) -> DeployStanding:
     return standing
 
 
-async def find_deploy_system(database: Database, node_id: UUID) -> dict[str, Any]:
+async def find_deploy_system(database: Database, node_id: UUID) -> JsonObject:
     """The newest permission of a node, and its machine as inspected. Raises `NotFound`."""
     async with database.reading() as reading:
         await nodes.read_node(reading, node_id)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.deploy_systems.run_rules import (
     HISTORY_MAX,
@@ -31,7 +32,7 @@ class DeployRun:
     site_id: UUID
     kind: RunKind
     step: RunStep
-    medium: dict[str, Any]
+    medium: JsonObject
     requested_at: datetime
     requested_by: str
     stop_requested_at: datetime | None
@@ -46,7 +47,7 @@ class DeployRun:
     ended_at: datetime | None
     outcome: RunOutcome | None
     failure: str | None
-    parameters: dict[str, Any]
+    parameters: JsonObject
     work_seconds: int
     task_id: UUID | None
     allocation_id: UUID | None
@@ -190,9 +191,9 @@ async def read_run(reading: Reading, run_id: UUID) -> DeployRun | None:
     return None if row is None else _run(row)
 
 
-async def read_completed_medium(reading: Reading, node_id: UUID) -> dict[str, Any] | None:
+async def read_completed_medium(reading: Reading, node_id: UUID) -> JsonObject | None:
     """What the deploy system of the newest completed run was permitted with: its network has worked. None without such a run."""
-    medium: dict[str, Any] | None = (await reading.execute(_COMPLETED_MEDIUM, {"node_id": node_id})).scalar()
+    medium: JsonObject | None = (await reading.execute(_COMPLETED_MEDIUM, {"node_id": node_id})).scalar()
     return medium
 
 
@@ -210,7 +211,7 @@ class RunWork:
     """
 
     kind: RunKind
-    parameters: Mapping[str, Any]
+    parameters: JsonMapping
     seconds_max: int
     leaves_rescue: bool = False
 
@@ -225,7 +226,7 @@ class RunOwner:
 
 
 async def insert_run(
-    tx: Transaction, node_id: UUID, site_id: UUID, work: RunWork, medium: Mapping[str, Any], by: str, bmc_task_id: UUID,
+    tx: Transaction, node_id: UUID, site_id: UUID, work: RunWork, medium: JsonMapping, by: str, bmc_task_id: UUID,
     seconds_max: float, owner: RunOwner | None = None,
 ) -> None:  # fmt: skip
     """A run of a locked node that has none open, at its first step; `owner` None: an operator's.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BaseModel, FailFast, Field
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_enrolment import SMBIOS_UUID, DeployChallengeRequest, DeployEnrolRequest
 from node_agent.wire.deploy_medium import MAC
 from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport
@@ -114,7 +115,7 @@ class DeployTask(BaseModel):
     ended_at: datetime | None
     outcome: str | None = Field(description="completed, failed or not_run; null: it is open")
     failure: str | None = Field(description="why it did not complete: a code, and what was found")
-    result: dict[str, Any] | None
+    result: JsonObject | None
     waits: Waits | None
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import func, select
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_enrolment import DeployHello
 from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport
 from orchestrator.database.calls import FunctionCall
@@ -180,10 +180,10 @@ class Machine:
 
     smbios_uuid: UUID
     macs: list[str]
-    report: dict[str, Any]
+    report: JsonObject
     inspected_at: datetime
-    firmware: list[dict[str, Any]] | None = None
-    bmc_firmware: list[dict[str, Any]] | None = None
+    firmware: list[JsonObject] | None = None
+    bmc_firmware: list[JsonObject] | None = None
 
 
 async def read_use(tx: Transaction, node_id: UUID, claim_id: int | None) -> NodeUse:
@@ -209,7 +209,7 @@ async def end_permission(tx: Transaction, node_id: UUID, ended_by: str) -> int |
     return ended
 
 
-async def insert_permission(tx: Transaction, node_id: UUID, values: dict[str, Any]) -> tuple[int, datetime]:
+async def insert_permission(tx: Transaction, node_id: UUID, values: JsonObject) -> tuple[int, datetime]:
     """A permission in the next deploy epoch of a locked node that has no open one; its epoch, and the end of its token."""
     deploy_epoch: int = (await tx.execute(_NEXT_EPOCH, {"node_id": node_id})).scalar_one()
     await tx.execute(_FORGET, {"node_id": node_id, "deploy_epoch": deploy_epoch, "history_max": HISTORY_MAX})

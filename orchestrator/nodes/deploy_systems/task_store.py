@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import select
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskBody, TaskType
 from node_agent.wire.deploy_enrolment import DeployResultReport
 from orchestrator.database.transactions import Reading, Transaction
@@ -135,7 +135,7 @@ class DeployTask:
     ended_at: datetime | None
     outcome: str | None
     failure: str | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
 
 
 _TASK = select(*(deploy_tasks.c[name] for name in DeployTask.__slots__))
@@ -148,7 +148,7 @@ class OpenDeployTask:
     id: UUID
     deploy_epoch: int
     type: TaskType
-    parameters: dict[str, Any]
+    parameters: JsonObject
     claim_id: int | None
     notify: str | None
     seconds_max: int
@@ -157,7 +157,7 @@ class OpenDeployTask:
     is_started: bool
     is_over: bool
     task_state: TaskState | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     task_failure: str
     previous_task: UUID | None
     clock: datetime
@@ -170,10 +170,10 @@ class SignedTask:
     type: TaskType
     fence: int
     state: TaskState
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
 
-async def insert_task(tx: Transaction, node_id: UUID, values: dict[str, Any]) -> UUID:
+async def insert_task(tx: Transaction, node_id: UUID, values: JsonObject) -> UUID:
     """Open a task of a locked node that has none open; a worker issues it once the deploy system has said hello.
 
     `hello_seconds_max`: how long the hello is waited for; without it, as long as the task may take.
@@ -188,7 +188,7 @@ async def read_task(reading: Reading, task: UUID) -> DeployTask:
     return DeployTask(**(await reading.execute(_TASK.where(deploy_tasks.c.id == task))).one()._mapping)
 
 
-async def read_result(reading: Reading, task: UUID | None) -> tuple[str | None, dict[str, Any] | None]:
+async def read_result(reading: Reading, task: UUID | None) -> tuple[str | None, JsonObject | None]:
     """Outcome and result of the task; None and None if it does not exist any more."""
     row = (await reading.execute(_RESULT, {"id": task})).first()
     return (None, None) if row is None else (row.outcome, row.result)
@@ -242,7 +242,7 @@ async def issue(tx: Transaction, signer: TaskSigner, node_id: UUID, node_epoch: 
 
 
 async def end(
-    tx: Transaction, node_id: UUID, task: UUID, outcome: str, failure: str | None, result: dict[str, Any] | None
+    tx: Transaction, node_id: UUID, task: UUID, outcome: str, failure: str | None, result: JsonObject | None
 ) -> None:
     """End the open task; of the ended ones the newest `HISTORY_MAX` are kept."""
     written = None if result is None else json.dumps(result)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.problems import Invalid
 
 DEADLINE_MAX: Final = timedelta(days=366)
@@ -72,7 +73,7 @@ class Drain:
         """What was ordered."""
         return DrainOrder(self.deadline, self.at_deadline, self.reason)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Its order as events have it."""
         deadline = None if self.deadline is None else self.deadline.isoformat()
         return {"deadline": deadline, "at_deadline": self.at_deadline.value, "reason": self.reason}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.firmware.store import FirmwareList
 from orchestrator.times import rfc3339
 
 
-def list_document(found: FirmwareList) -> dict[str, Any]:
+def list_document(found: FirmwareList) -> JsonObject:
     """The JSON of a list."""
     return {
         "id": str(found.id),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.firmware.rules import Accepted
 
@@ -33,13 +33,13 @@ class FirmwareList:
     id: UUID
     vendor: str
     product: str
-    components: list[dict[str, Any]]
+    components: list[JsonObject]
     changed_at: datetime
     changed_by: str
 
 
 async def put_list(
-    tx: Transaction, vendor: str, product: str, components: Sequence[Mapping[str, Any]], by: str
+    tx: Transaction, vendor: str, product: str, components: Sequence[JsonMapping], by: str
 ) -> FirmwareList:
     """The list of this model is this one, whatever it was."""
     values = {"vendor": vendor, "product": product, "components": json.dumps(list(components)), "by": by}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.store.hardware import Entry, Place, Repair
 from orchestrator.times import rfc3339
 
 
-def place_document(place: Place) -> dict[str, Any]:
+def place_document(place: Place) -> JsonObject:
     """The JSON of a place."""
     return {
         "serial": place.serial,
@@ -24,7 +24,7 @@ def place_document(place: Place) -> dict[str, Any]:
     }
 
 
-def hardware_document(serial: str, kind: str, places: Sequence[Place], repair: Repair | None) -> dict[str, Any]:
+def hardware_document(serial: str, kind: str, places: Sequence[Place], repair: Repair | None) -> JsonObject:
     """The JSON of a piece of hardware."""
     return {
         "serial": serial,
@@ -35,7 +35,7 @@ def hardware_document(serial: str, kind: str, places: Sequence[Place], repair: R
     }
 
 
-def entry_document(entry: Entry) -> dict[str, Any]:
+def entry_document(entry: Entry) -> JsonObject:
     """The JSON of an entry of the history."""
     return {
         "id": str(entry.id),
@@ -53,7 +53,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def repair_document(repair: Repair) -> dict[str, Any]:
+def repair_document(repair: Repair) -> JsonObject:
     """The JSON of a repair."""
     return {
         "id": str(repair.id),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.hardware.documents import hardware_document
 from orchestrator.nodes.store import hardware, nodes
@@ -24,7 +24,7 @@ async def list_hardware(database: Database, wanted: Filter, *, after: tuple[str,
         return await hardware.list_places(reading, wanted, after=after, limit=limit)
 
 
-async def find_hardware(database: Database, serial: str) -> dict[str, Any]:
+async def find_hardware(database: Database, serial: str) -> JsonObject:
     """The piece with this serial number: its places and its open repair. Raises `NotFound`."""
     async with database.reading() as reading:
         kind = await hardware.find_kind(reading, serial)

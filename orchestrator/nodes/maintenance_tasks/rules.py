@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonMapping
 from node_agent.wire.burn_in import BurnInReport
 from node_agent.wire.fields import first_error
 from node_agent.wire.gpu_reset import GpuResetReport
@@ -48,7 +49,7 @@ class EndedTask:
 
     state: TaskState | None
     dispatched: bool
-    result: Mapping[str, Any] | None
+    result: JsonMapping | None
     failure_code: str | None
     failure_detail: str | None
 
@@ -101,7 +102,7 @@ def conclude(
 
 
 def _judged(
-    kind: TaskKind, result: Mapping[str, Any] | None, slots: Sequence[int], health: HealthLimits, group: Group | None
+    kind: TaskKind, result: JsonMapping | None, slots: Sequence[int], health: HealthLimits, group: Group | None
 ) -> Verdict:
     if kind is TaskKind.PLUGIN:
         return _of_plugin(MaintenancePluginReport.model_validate(result))

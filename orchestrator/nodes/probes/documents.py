@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.burn_ins.documents import burn_in_document
 from orchestrator.nodes.store.burn_ins import BurnIn
 from orchestrator.nodes.store.probes import NodeHealth, StoredReport
 from orchestrator.times import rfc3339, wait_document
 
 
-def health_document(known: NodeHealth, burn_in: BurnIn | None) -> dict[str, Any]:
+def health_document(known: NodeHealth, burn_in: BurnIn | None) -> JsonObject:
     """The JSON of a node's health, with its last burn-in."""
     return {
         "node_id": str(known.node_id),
@@ -25,7 +24,7 @@ def health_document(known: NodeHealth, burn_in: BurnIn | None) -> dict[str, Any]
     }
 
 
-def report_document(stored: StoredReport) -> dict[str, Any]:
+def report_document(stored: StoredReport) -> JsonObject:
     """The JSON of a report of the history."""
     return {
         "id": str(stored.id),

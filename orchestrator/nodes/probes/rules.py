@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from berth.process.json_objects import JsonMapping
 from node_agent.wire.health import DiskHealth, GpuHealth, HealthReport
 from orchestrator.nodes.probes.thresholds import Thresholds
 
@@ -136,7 +136,7 @@ def faulty_slots(faults: Sequence[Fault]) -> list[int]:
     return sorted({slot for fault in faults for slot in fault.slots})
 
 
-def fresh_faults(faults: Sequence[Fault], before: Sequence[Mapping[str, Any]]) -> list[Fault]:
+def fresh_faults(faults: Sequence[Fault], before: Sequence[JsonMapping]) -> list[Fault]:
     """Those of the faults that the report before had not, or with another finding."""
     known = {(fault.get("cause"), fault.get("subject"), fault.get("found")) for fault in before}
     return [fault for fault in faults if (fault.cause.value, fault.subject, fault.found) not in known]

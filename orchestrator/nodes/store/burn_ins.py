@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from node_agent.wire.burn_in import BURN_IN_FEATURE, BurnInParameters
 from orchestrator.database.transactions import Reading, Transaction
@@ -35,7 +35,7 @@ class BurnIn:
     ended_at: datetime | None
     outcome: str | None
     failure: str | None
-    report: dict[str, Any] | None
+    report: JsonObject | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class OpenBurnIn:
     epoch: int
     agent_version: str | None
     slot_count: int
-    topology: dict[str, Any] | None
+    topology: JsonObject | None
     previous_task: UUID | None
     task_state: TaskState | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     task_failure: str
     clock: datetime
 

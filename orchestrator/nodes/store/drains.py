@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.maintenance.store import Target
 from orchestrator.nodes.drains.rules import REMAINING_MAX, AtDeadline, Drain, DrainOrder, Remaining
@@ -130,7 +130,7 @@ async def read_remaining(reading: Reading, node_id: UUID) -> list[Remaining]:
     return [Remaining(**row._mapping) for row in rows]
 
 
-async def drain_document(reading: Reading, node_id: UUID) -> dict[str, Any] | None:
+async def drain_document(reading: Reading, node_id: UUID) -> JsonObject | None:
     """The drain of the node as clients see it, with what is still on the node."""
     drain = await read_drain(reading, node_id)
     if drain is None:

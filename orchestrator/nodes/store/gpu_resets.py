@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from node_agent.wire.gpu_reset import GPU_RESET_FEATURE, GpuResetParameters
 from orchestrator.database.transactions import Reading, Transaction
@@ -37,7 +37,7 @@ class GpuReset:
     ended_at: datetime | None
     outcome: str | None
     failure: str | None
-    report: dict[str, Any] | None
+    report: JsonObject | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class NodeFacts:
     epoch: int
     agent_version: str | None
     slot_count: int
-    found: dict[str, Any] | None
-    approved: dict[str, Any] | None
+    found: JsonObject | None
+    approved: JsonObject | None
     clock: datetime
 
 
@@ -68,7 +68,7 @@ class OpenGpuReset:
     task_state: TaskState | None
     task_dispatched: bool
     task_refused: bool
-    result: dict[str, Any] | None
+    result: JsonObject | None
     task_failure: str
 
 

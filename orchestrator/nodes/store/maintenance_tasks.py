@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from pydantic import BaseModel
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.maintenance.states import TaskKind, WindowState, WindowTaskState
@@ -48,13 +49,13 @@ class OpenTask:
     agent_version: str | None
     slot_count: int
     gpu_model: str
-    found: dict[str, Any] | None
-    approved: dict[str, Any] | None
+    found: JsonObject | None
+    approved: JsonObject | None
     accepted: dict[str, int]
     previous_task: UUID | None
     task_state: TaskState | None
     task_dispatched: bool
-    result: dict[str, Any] | None
+    result: JsonObject | None
     failure_code: str | None
     failure_detail: str | None
     clock: datetime

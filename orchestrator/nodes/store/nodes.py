@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import literal_column, select, text
 
+from berth.process.json_objects import JsonObject
 from orchestrator.catalogue.shapes import SLOTS_MAX
 from orchestrator.catalogue.store import require_region
 from orchestrator.database.transactions import Reading, Transaction
@@ -235,7 +235,7 @@ async def read_slots(reading: Reading, node_id: UUID) -> list[Slot]:
     return [Slot(**row._mapping) for row in await reading.execute(_SLOTS, {"node_id": node_id})]
 
 
-async def node_document(reading: Reading, node: Node) -> dict[str, Any]:
+async def node_document(reading: Reading, node: Node) -> JsonObject:
     """The node as clients see it, with its slots and its drain."""
     members = {name: getattr(node, name) for name in Node.__slots__}
     return {

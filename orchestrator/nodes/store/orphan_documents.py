@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.store.orphans import Orphan
 from orchestrator.times import rfc3339, wait_document
 
 NEXT_STEP = "Inspect the node, then berth node destroy-orphan, or berth node adopt if it is to stay."
 
 
-def orphan_document(orphan: Orphan) -> dict[str, Any]:
+def orphan_document(orphan: Orphan) -> JsonObject:
     """The JSON of an orphan."""
     failure = None
     if orphan.failure_code is not None:

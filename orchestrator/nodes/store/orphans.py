@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import bindparam, func, select
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import ReleaseParameters, TaskBody
 from orchestrator.allocations.waits import Wait
 from orchestrator.catalogue.shapes import Shape
@@ -190,7 +190,7 @@ async def decide(
 async def go_on(
     tx: Transaction, orphan: Orphan, state: OrphanState, *, attempts: int, waits_for: Wait | None,
     wait_seconds: float | None = None, code: str | None = None, detail: str | None = None,
-    proof: dict[str, Any] | None = None,
+    proof: JsonObject | None = None,
 ) -> None:  # fmt: skip
     """The next step of what was decided."""
     values = {"id": orphan.id, "state": state.value, "attempts": attempts, "wait_seconds": wait_seconds}

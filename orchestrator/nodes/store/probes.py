@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.probes.rules import PROBE_SECONDS_MAX, Fault
@@ -25,9 +25,9 @@ class NodeHealth:
     """The health of a node's hardware as operators see it. `failure`: why the last probe failed."""
 
     node_id: UUID
-    report: dict[str, Any] | None
+    report: JsonObject | None
     reported_at: datetime | None
-    faults: list[dict[str, Any]]
+    faults: list[JsonObject]
     accepted: dict[str, int]
     failure: str | None
     next_at: datetime
@@ -43,8 +43,8 @@ class StoredReport:
     id: UUID
     node_id: UUID
     reported_at: datetime
-    report: dict[str, Any]
-    faults: list[dict[str, Any]]
+    report: JsonObject
+    faults: list[JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class EndedProbe:
     gpu_model: str
     slot_count: int
     issued_at: datetime
-    topology: dict[str, Any] | None
+    topology: JsonObject | None
     state: TaskState | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     failure: str | None
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
@@ -25,7 +25,7 @@ async def change_node(
     *,
     announced: bool = False,
     **said: str,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The node after the change, as clients see it. A repetition is audited, but changes nothing and emits no event.
 
     `announced`: emit one all the same, because something else of the node changes with it. `said` is stored in event and audit.

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from node_agent.wire.topology import Topology
 from orchestrator.database.transactions import Reading, Transaction
@@ -28,14 +28,14 @@ class NodeTopology:
     """A node's topology as operators see it. `failure`: why the last discovery failed."""
 
     node_id: UUID
-    found: dict[str, Any] | None
+    found: JsonObject | None
     found_digest: str | None
     found_at: datetime | None
-    approved: dict[str, Any] | None
+    approved: JsonObject | None
     approved_digest: str | None
     approved_at: datetime | None
     approved_by: str | None
-    differences: list[dict[str, Any]]
+    differences: list[JsonObject]
     drifted_slots: list[int]
     drifted_since: datetime | None
     failure: str | None
@@ -64,7 +64,7 @@ class EndedDiscovery:
     node_name: str
     profile: Profile
     state: TaskState | None
-    result: dict[str, Any] | None
+    result: JsonObject | None
     failure: str | None
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from berth.process.json_objects import JsonObject
 from orchestrator.nodes.store.topologies import NodeTopology
 from orchestrator.times import rfc3339, wait_document
 
 
-def topology_document(known: NodeTopology) -> dict[str, Any]:
+def topology_document(known: NodeTopology) -> JsonObject:
     """The JSON of a node's topology."""
     return {
         "node_id": str(known.node_id),

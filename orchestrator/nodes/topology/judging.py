@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.catalogue.guest_size_store import require_sizes, share_sizes
@@ -92,7 +92,7 @@ async def _compare(
     if not slots and not known.drifted_slots:
         return Taken.FOUND
     event = EventType.NODE_TOPOLOGY_DRIFTED if slots else EventType.NODE_TOPOLOGY_RESTORED
-    payload: dict[str, Any] = {"node_id": node_id, "name": name, "digest": digest}
+    payload: JsonObject = {"node_id": node_id, "name": name, "digest": digest}
     if slots:
         payload |= {"slots": slots, "differences": described}
     await append_event(tx, Event(event, f"nodes/{node_id}", uuid4(), None, payload))

@@ -6,13 +6,12 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.outcomes import StoredResponse
 from orchestrator.problems import OperationConflict, OperationFenced, OperationInProgress
@@ -34,9 +33,9 @@ class Operation:
     request_id: str | None = None
     key_is_ours: bool = False
     ending: bool = False
-    caller: Mapping[str, Any] | None = field(default=None, compare=False)
+    caller: JsonMapping | None = field(default=None, compare=False)
 
-    def caller_with(self, correlation_id: UUID) -> dict[str, Any]:
+    def caller_with(self, correlation_id: UUID) -> JsonObject:
         """The caller, with the correlation id of what the operation makes."""
         return {**(self.caller or {}), "correlation": str(correlation_id)}
 

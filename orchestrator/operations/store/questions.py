@@ -6,14 +6,13 @@ comes later finds a tombstone and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.database.transactions import Transaction
 from orchestrator.problems import OperationFenced
 
@@ -107,7 +106,7 @@ async def tell_of_tombstone(
     key: str,
     tenant_id: UUID | None,
     request_id: str | None,
-    caller: Mapping[str, Any] | None = None,
+    caller: JsonMapping | None = None,
 ) -> None:
     """Write the event of the refusal that every later request with the key will get, and the audit row of the query."""
     await tx.execute(

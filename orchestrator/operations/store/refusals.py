@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.store.operations import Answer, Operation, stored_answer
 from orchestrator.problems import OperationInProgress, Problem
@@ -93,7 +93,7 @@ async def store_refusals(tx: Transaction, refused: Sequence[Refused]) -> list[An
     return [answers.get(n, vanished) for n in range(len(refused))]
 
 
-def _item(n: int, one: Refused) -> dict[str, Any]:
+def _item(n: int, one: Refused) -> JsonObject:
     return {
         "n": n,
         "scope": one.operation.scope,

@@ -6,15 +6,15 @@ refused one. `place_in_window` places one item on given slots. The pure modules 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import orjson
 import sqlalchemy.exc
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.row_security import tenants_setting
@@ -125,7 +125,7 @@ async def _call(
     call: FunctionCall,
     statement: str,
     requests: Sequence[PlacementRequest],
-    given: Mapping[str, object],
+    given: JsonMapping,
     **parameters: object,
 ) -> dict[int, PlacementOutcome]:
     """Outcome by the item's number."""
@@ -142,7 +142,7 @@ async def _call(
     return {int(outcome["n"]): _decode(outcome) for outcome in outcomes}
 
 
-def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:
+def _decode(outcome: JsonMapping) -> PlacementOutcome:
     """One outcome of `place_allocations` or `place_in_window`."""
     match outcome["outcome"]:
         case "created":
@@ -165,7 +165,7 @@ def _decode(outcome: Mapping[str, Any]) -> PlacementOutcome:
             return refusal_of_tenant(word)
 
 
-def _item(n: int, request: PlacementRequest) -> dict[str, object]:
+def _item(n: int, request: PlacementRequest) -> JsonObject:
     create, admitted = request.create, request.admitted
     choices = admitted.decision.choices
     ends = {} if create.ends_at is None else {

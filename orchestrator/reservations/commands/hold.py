@@ -10,11 +10,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
+from berth.process.json_objects import JsonObject
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.calls import CallGroup
@@ -262,7 +263,7 @@ async def _try_once(context: Context, hold: Hold, target: HoldTarget) -> HoldOut
     return outcome
 
 
-async def _require_ssh_keys(context: Context, hold: Hold, template: dict[str, Any]) -> None:
+async def _require_ssh_keys(context: Context, hold: Hold, template: JsonObject) -> None:
     """Raise `SshKeyNotFound` unless the SSH keys of the allocation that starts at `starts_at` exist."""
     async with context.database.read_one() as reading:
         await require_own_keys(reading, hold.tenant_id, [UUID(key) for key in template["ssh_key_ids"]])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.database.calls import FunctionCall
 from orchestrator.operations.store.operations import Operation
 from orchestrator.reservations.outcomes import Cancelled, CancelOutcome
@@ -51,7 +50,7 @@ async def cancel_once(call: FunctionCall, cancel: Cancel, retention_seconds: flo
     return _decode(await call.value(_CANCEL, values))
 
 
-def _decode(outcome: Mapping[str, Any]) -> CancelOutcome:
+def _decode(outcome: JsonMapping) -> CancelOutcome:
     match outcome["outcome"]:
         case "ok" | "noop":
             return Cancelled(outcome["body"])

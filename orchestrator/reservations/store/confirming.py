@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.row_security import tenants_setting
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
@@ -57,7 +57,7 @@ class Confirm:
         """The tenant whose refusal it is; None for an operator's."""
         return self.tenant_id if self.operator is None else None
 
-    def item(self) -> dict[str, Any]:
+    def item(self) -> JsonObject:
         """An item of `confirm_reservations`."""
         return {
             "scope": str(self.operation.scope), "key": self.operation.key,
@@ -116,7 +116,7 @@ def _too_late(state: ReservationState) -> InvalidState:
     return InvalidState(f"the hold's deadline has passed; the reservation is {state}", state=state)
 
 
-def _decode(outcome: Mapping[str, Any]) -> ConfirmOutcome:
+def _decode(outcome: JsonMapping) -> ConfirmOutcome:
     """One outcome of `confirm_reservations`."""
     match outcome["outcome"]:
         case "ok" | "noop":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import FunctionCall
 from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
@@ -109,7 +109,7 @@ async def consume_reservation(
         "retention_seconds": retention_seconds,
     }
     refusals = {state.value: _ended(state).document() for state in _WHY_ENDED}
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "item": item,
         "admissions": [_packed(n, one) for n, one in enumerate(admissions)],
         "refusals": refusals,
@@ -119,7 +119,7 @@ async def consume_reservation(
     return _decode(outcome, admissions)
 
 
-def _packed(n: int, admission: Admission) -> dict[str, Any]:
+def _packed(n: int, admission: Admission) -> JsonObject:
     held, admitted = admission.units, admission.admitted
     units = {
         "gpus": held.gpus, "region": held.region, "gpu_model": held.gpu_model, "shape": held.shape,
@@ -132,7 +132,7 @@ def _ended(state: ReservationState) -> InvalidState:
     return InvalidState(f"{_WHY_ENDED[state]}; the reservation is {state}", state=state)
 
 
-def _decode(outcome: Mapping[str, Any], admissions: Sequence[Admission]) -> ConsumeOutcome:
+def _decode(outcome: JsonMapping, admissions: Sequence[Admission]) -> ConsumeOutcome:
     """The outcome of `consume_reservation`."""
     match outcome["outcome"]:
         case "created":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from berth.process.json_objects import JsonMapping
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.problems import InvalidState, OperationInProgress, Problem
 from orchestrator.reservations.outcomes import Missing
 from orchestrator.reservations.refusals import HolderMismatch
 
 
-def decode_common(outcome: Mapping[str, Any], allowed: str) -> StoredResponse | Missing | TryAgain | Problem:
+def decode_common(outcome: JsonMapping, allowed: str) -> StoredResponse | Missing | TryAgain | Problem:
     """The outcome; `allowed` says what can be done in which state. Raises `ValueError` for an unknown word."""
     match outcome["outcome"]:
         case "existing":

@@ -6,7 +6,7 @@ clock, claims and bounds after its locks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from uuid import UUID
 import orjson
 import sqlalchemy.exc
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import Bound, BoundReached, ConstraintRefused, RivalCommitted
 from orchestrator.database.row_security import tenants_setting
@@ -83,7 +84,7 @@ class Hold:
     starts_at: datetime | None
     ends_at: datetime | None
     ttl_seconds: float
-    template: dict[str, Any] | None
+    template: JsonObject | None
     name: str | None
     correlation_id: UUID
 
@@ -129,7 +130,7 @@ async def hold_together(
     return [_decode(outcome) for outcome in outcomes]
 
 
-def _decode(outcome: Mapping[str, Any]) -> HoldOutcome:
+def _decode(outcome: JsonMapping) -> HoldOutcome:
     """One outcome of `hold_once` or `hold_together`."""
     match outcome["outcome"]:
         case "held":
@@ -183,7 +184,7 @@ def _full(reached: Bound, bounds: HoldBounds) -> ReservationTableFull | Expirati
     )
 
 
-def _item(hold: Hold, target: HoldTarget, bounds: HoldBounds) -> dict[str, Any]:
+def _item(hold: Hold, target: HoldTarget, bounds: HoldBounds) -> JsonObject:
     return (_sku_item(target) if isinstance(target, AdmittedGpus) else _named_item(target)) | {
         "tenant_id": str(hold.tenant_id),
         "key": hold.operation.key,
@@ -206,7 +207,7 @@ def _item(hold: Hold, target: HoldTarget, bounds: HoldBounds) -> dict[str, Any]:
     }
 
 
-def _named_item(target: NamedResources) -> dict[str, Any]:
+def _named_item(target: NamedResources) -> JsonObject:
     return {
         "resources": target.names,
         "nodes": [str(node) for node in target.nodes],
@@ -215,7 +216,7 @@ def _named_item(target: NamedResources) -> dict[str, Any]:
     }
 
 
-def _sku_item(target: AdmittedGpus) -> dict[str, Any]:
+def _sku_item(target: AdmittedGpus) -> JsonObject:
     units = target.units
     choices = units.decision.choices
     return _picked_item(target.picks) | {
@@ -233,7 +234,7 @@ def _sku_item(target: AdmittedGpus) -> dict[str, Any]:
     }
 
 
-def _picked_item(picks: tuple[Pick, ...] | None) -> dict[str, Any]:
+def _picked_item(picks: tuple[Pick, ...] | None) -> JsonObject:
     """The picks, and their slots in the form of named slots."""
     if picks is None:
         return {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Transaction, TransactionConflict
 from orchestrator.log.events import EventType
 from orchestrator.problems import InvalidState
@@ -34,7 +34,7 @@ class ReservationSubject:
     expires_at: datetime | None
     gpus_held: int
     sku: str | None
-    template: dict[str, Any] | None
+    template: JsonObject | None
     correlation_id: UUID
     clock: datetime
 

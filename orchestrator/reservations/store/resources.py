@@ -24,6 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.events import Event, EventType
@@ -54,7 +55,7 @@ class Resource:
     place: int
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         """Its JSON."""
         return {name: getattr(self, name) for name in Resource.__slots__ if name != "place"}
 
@@ -240,7 +241,7 @@ _SET_SERVICE = "update resources set state = :state, reason = :reason, row_versi
 
 async def change_service(
     tx: Transaction, resource_id: str, reason: str | None, actor: Actor, operation: Operation
-) -> dict[str, Any]:
+) -> JsonObject:
     """Take the resource out of service with a reason, or back into service without one; return its document.
 
     Its holder keeps it. A repetition is audited, but changes and emits nothing. Raises `ResourceNotFound`.

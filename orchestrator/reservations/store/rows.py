@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading
 from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ReservationNotFound, ReservationRetired
@@ -32,16 +32,16 @@ _WATERMARK = "select position from reservation_watermark"
 
 async def read_reservation(
     reading: Reading, reservation_id: UUID, tenant_id: UUID | None, result: str | None = None
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """One reservation of the tenant, or of any tenant if `tenant_id` is None; None if there is none."""
     values = {"id": reservation_id, "tenant_id": tenant_id, "result": result}
-    body: dict[str, Any] | None = (await reading.execute(_READ, values)).scalar_one_or_none()
+    body: JsonObject | None = (await reading.execute(_READ, values)).scalar_one_or_none()
     return body
 
 
 async def list_reservations(
     reading: Reading, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
-) -> list[tuple[int, dict[str, Any]]]:
+) -> list[tuple[int, JsonObject]]:
     """Up to `limit` reservations of the tenant after this position, oldest first, each with its position."""
     values = {"tenant_id": tenant_id, "after": after, "limit": limit}
     if state is None:

@@ -5,13 +5,12 @@ The caller holds the reservation's locks (`lock_reservation`) and has evaluated 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid4
 
 import orjson
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.placement.admission import AdmittedUse, HeldUnits
 from orchestrator.placement.outcomes import StaleCatalogue
@@ -69,7 +68,7 @@ async def find_held_claim(reading: Reading, reservation_id: UUID) -> HeldClaim |
     return None if row is None else HeldClaim(**row._mapping)
 
 
-def start_item(start: Start, bounds: StartBounds, actor: Actor) -> dict[str, Any]:
+def start_item(start: Start, bounds: StartBounds, actor: Actor) -> JsonObject:
     """The part of an item of `turn_over_claim` that is the same for every claim."""
     return {
         "key": start.key,
@@ -88,7 +87,7 @@ def start_item(start: Start, bounds: StartBounds, actor: Actor) -> dict[str, Any
     }
 
 
-def admitted_item(admitted: AdmittedUse) -> dict[str, Any]:
+def admitted_item(admitted: AdmittedUse) -> JsonObject:
     """The part of an item of `turn_over_claim` that the catalogue decided, with the row versions that it is still to have."""
     return {
         "sku": admitted.sku.name,
@@ -127,7 +126,7 @@ async def turn_over_claim(
     return _decode((await tx.execute(_TURN_OVER, {"item": orjson.dumps(item).decode()})).scalar_one())
 
 
-def _decode(outcome: Mapping[str, Any]) -> TurnOverOutcome:
+def _decode(outcome: JsonMapping) -> TurnOverOutcome:
     """The outcome of `turn_over_claim`."""
     match outcome["outcome"]:
         case "created":

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.attestations import AttestationReport
 from node_agent.wire.fields import first_error
 from node_agent.wire.topology import Topology
@@ -259,7 +259,7 @@ async def _of_run(
 
 
 async def _judged(
-    tx: Transaction, node_id: UUID, known: OpenAttestation, result: dict[str, Any] | None, compare: Compare, *, is_late: bool
+    tx: Transaction, node_id: UUID, known: OpenAttestation, result: JsonObject | None, compare: Compare, *, is_late: bool
 ) -> Answered:  # fmt: skip
     """The verdict on a report, under the key that is bound to the node now."""
     try:

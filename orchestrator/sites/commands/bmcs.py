@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
@@ -81,7 +81,7 @@ async def _generation(tx: Transaction, present: Bmc | None, address: Address, pa
     return wanted
 
 
-def _said(present: Bmc | None, address: Address, generation: int, password: NewPassword | None) -> dict[str, Any]:
+def _said(present: Bmc | None, address: Address, generation: int, password: NewPassword | None) -> JsonObject:
     before = None if present is None else present.certificate_sha256.hex()
     pin = address.certificate_sha256.hex()
     return {

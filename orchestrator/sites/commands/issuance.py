@@ -6,6 +6,7 @@ from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, proven_key
@@ -68,6 +69,6 @@ async def _sign(tx: Transaction, authority: NodeAuthority, found: AgentRequest, 
     await _record(tx, found, "site.issue_certificate", said)
 
 
-async def _record(tx: Transaction, found: AgentRequest, action: str, detail: dict[str, object]) -> None:
+async def _record(tx: Transaction, found: AgentRequest, action: str, detail: JsonObject) -> None:
     subject = f"site-agents/{found.agent_id}"
     await audit.record(tx, actor_of(found.agent_id), action, subject, detail, found.request_id)

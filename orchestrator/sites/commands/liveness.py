@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_event
@@ -39,7 +39,7 @@ async def turn_node(context: Context, node_id: UUID, silent_seconds: float) -> b
         turned = await liveness.turn(tx, node_id, silent_seconds)
         if turned is None:
             return None
-        payload: dict[str, Any] = {"node_id": str(node_id), "name": turned.name}
+        payload: JsonObject = {"node_id": str(node_id), "name": turned.name}
         if not turned.is_online:
             payload["last_seen_at"] = json_value(turned.answered_at)
         happened = EventType.NODE_ONLINE if turned.is_online else EventType.NODE_OFFLINE

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import Envelope, TaskBody
 from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
 from orchestrator.database.transactions import Reading, Transaction
@@ -46,7 +47,7 @@ class Leased:
     """A task on its way to an agent."""
 
     task_id: UUID
-    envelope: dict[str, Any]
+    envelope: JsonObject
 
 
 _READ = """

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.problems import NotFound
 
@@ -28,7 +29,7 @@ class Bmc:
     changed_at: datetime
     changed_by: str
     power_state: str | None
-    inventory: dict[str, Any] | None
+    inventory: JsonObject | None
     looked_at: datetime | None
     answered_at: datetime | None
     silent_because: str | None
@@ -199,7 +200,7 @@ async def promote(tx: Transaction, node_id: UUID, generation: int) -> None:
     await forget_other_passwords(tx, node_id, generation)
 
 
-async def note_look(tx: Transaction, node_id: UUID, power_state: str, inventory: dict[str, Any]) -> None:
+async def note_look(tx: Transaction, node_id: UUID, power_state: str, inventory: JsonObject) -> None:
     """What an agent read at the locked BMC now."""
     values = {"node_id": node_id, "power_state": power_state, "inventory": json.dumps(inventory)}
     await tx.execute(_NOTE_LOOK, values)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Transaction
 
@@ -17,7 +18,7 @@ class Dispatched:
 
     task_id: UUID
     node_id: UUID
-    envelope: dict[str, Any]
+    envelope: JsonObject
     waited_seconds: float
 
 

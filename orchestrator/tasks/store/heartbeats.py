@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import orjson
 
+from berth.process.json_objects import JsonMapping, JsonObject
 from node_agent.protocol import Heartbeat
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Transaction
@@ -117,11 +117,11 @@ async def note_heartbeats(
     Each node may report once. Missing is also a node whose certificate does not count.
     """
     documents = [_document(report, sandbox_allowed) for report in reports]
-    found: Mapping[str, Any] = await call.value(_NOTE, {"reports": orjson.dumps(documents).decode()})
+    found: JsonMapping = await call.value(_NOTE, {"reports": orjson.dumps(documents).decode()})
     return {UUID(node): Noted(**noted) for node, noted in found.items()}
 
 
-def _document(report: NodeReport, sandbox_allowed: bool) -> dict[str, Any]:
+def _document(report: NodeReport, sandbox_allowed: bool) -> JsonObject:
     heartbeat = report.heartbeat
     span, inventory = heartbeat.span, heartbeat.inventory
     return {

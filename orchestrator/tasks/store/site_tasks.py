@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from node_agent.protocol import Envelope, TaskBody, TaskType
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
@@ -71,7 +72,7 @@ class SiteTask:
     type: TaskType
     allocation_id: UUID
     claim_id: int
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
 
 async def is_of_site(reading: Reading, allocation_id: UUID, node_id: UUID) -> bool:
@@ -107,9 +108,9 @@ def verb_seconds_max(verb: TaskType) -> float:
     return PROVISION_SECONDS_MAX if verb in (TaskType.REBUILD, TaskType.RESCUE) else SWITCH_SECONDS_MAX
 
 
-async def read_connection(tx: Transaction, allocation_id: UUID) -> dict[str, Any]:
+async def read_connection(tx: Transaction, allocation_id: UUID) -> JsonObject:
     """How the tenant reaches an allocation that was deployed."""
-    connection: dict[str, Any] = (await tx.execute(_CONNECTION, {"id": allocation_id})).scalar_one()
+    connection: JsonObject = (await tx.execute(_CONNECTION, {"id": allocation_id})).scalar_one()
     return connection
 
 
@@ -119,7 +120,7 @@ async def read_login_keys(tx: Transaction, allocation_id: UUID) -> list[str]:
 
 
 async def finish_if_live(
-    tx: Transaction, task_id: UUID, result: dict[str, Any] | None, failure: tuple[str, str] | None
+    tx: Transaction, task_id: UUID, result: JsonObject | None, failure: tuple[str, str] | None
 ) -> bool:
     """End the task with its result, or with code and detail of a failure; its event wakes the workflow.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
@@ -108,7 +108,7 @@ async def revoke_api_key(context: Context, operation: Operation, caller: Princip
     return await run_once(context, operation, effect, caller.tenant_id)
 
 
-def _shown_once(made: ApiKey, secret: Secret, sealer: Sealer) -> dict[str, Any]:
+def _shown_once(made: ApiKey, secret: Secret, sealer: Sealer) -> JsonObject:
     """The members of the response that shows the secret, sealed for the caller."""
     members = {name: value for name, value in asdict(made).items() if name not in _NOT_OF_NEW_KEYS}
     return {**members, "key": sealer.seal(secret.key)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.webhooks.keys import WebhookKeys, WebhookKeyUnreadable
@@ -45,7 +46,7 @@ def _reseal(webhook: WebhookToReseal, keys: WebhookKeys) -> WebhookToReseal:
     return replace(webhook, keys=[_reseal_key(webhook.id, key, keys) for key in webhook.keys])
 
 
-def _reseal_key(webhook_id: UUID, key: dict[str, Any], keys: WebhookKeys) -> dict[str, Any]:
+def _reseal_key(webhook_id: UUID, key: JsonObject, keys: WebhookKeys) -> JsonObject:
     if key["sealed"].startswith(keys.prefix):
         return key
     return {**key, "sealed": keys.seal(webhook_id, keys.open(webhook_id, key["sealed"]))}

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.log.refusals import LogTruncated
 from orchestrator.problems import InvalidState, NotFound
@@ -30,7 +31,7 @@ class Delivery:
     response_status: int | None
     response_excerpt: str | None
     error: str | None
-    history: Sequence[dict[str, Any]]
+    history: Sequence[JsonObject]
     created_at: datetime
     ended_at: datetime | None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 from uuid import UUID
 
+from berth.process.json_objects import JsonMapping
 from orchestrator.database.transactions import Reading, Transaction
 
 # A suspended tenant's webhooks pause: nothing is read or sent for them until it is active again. An operators' webhook is not
@@ -218,7 +219,7 @@ async def lease(
     return [LeasedDelivery(**row._mapping) for row in await tx.execute(_LEASE, values)]
 
 
-def document_of(delivery: LeasedDelivery, test: Mapping[str, Any]) -> bytes | None:
+def document_of(delivery: LeasedDelivery, test: JsonMapping) -> bytes | None:
     """Return the bytes to send (`test` for a test message); None if the event was truncated."""
     if delivery.version is None:
         return json.dumps(test, separators=(",", ":")).encode()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
+from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Transaction
 
 # Deleted webhooks have no keys. A locked webhook is left out; the next pass finds it.
@@ -25,7 +25,7 @@ class WebhookToReseal:
     """A locked webhook and its keys as stored: `sealed`, `public_key`, `until`."""
 
     id: UUID
-    keys: Sequence[dict[str, Any]]
+    keys: Sequence[JsonObject]
 
 
 async def lock_older(tx: Transaction, prefix: str, *, after: UUID, limit: int) -> list[WebhookToReseal]:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from berth.cli.deployment.archive.audit_rows import follow_chain
 from berth.cli.deployment.archive.directory import Destination
@@ -22,6 +21,7 @@ from berth.cli.deployment.archive.manifests import (
 )
 from berth.cli.deployment.archive.problems import ArchiveProblem
 from berth.client.audit.chain import KnownRow
+from berth.process.json_objects import JsonObject
 
 
 @dataclass
@@ -118,19 +118,17 @@ def _breaks(before: tuple[Manifest, str] | None, manifest: Manifest) -> Iterator
         yield f"{manifest.name} does not name the SHA-256 of {before[0].name}"
 
 
-def find_allocation(destination: Destination, allocation_id: str) -> dict[str, Any] | None:
+def find_allocation(destination: Destination, allocation_id: str) -> JsonObject | None:
     """Return the newest rows of an allocation in the archive; None if there are none. Raises `ArchiveProblem`."""
     return _find(destination, Kind.ALLOCATIONS, allocation_id, lambda s: s.first <= allocation_id <= s.last)
 
 
-def find_audit_row(destination: Destination, sequence: int) -> dict[str, Any] | None:
+def find_audit_row(destination: Destination, sequence: int) -> JsonObject | None:
     """Return a row of the audit in the archive; None if it is not there. Raises `ArchiveProblem`."""
     return _find(destination, Kind.AUDIT, str(sequence), lambda s: int(s.first) <= sequence <= int(s.last))
 
 
-def _find(
-    destination: Destination, kind: Kind, key: str, may_contain: Callable[[Segment], bool]
-) -> dict[str, Any] | None:
+def _find(destination: Destination, kind: Kind, key: str, may_contain: Callable[[Segment], bool]) -> JsonObject | None:
     found = None
     for manifest, _ in stored_manifests(destination):
         for segment in manifest.segments:

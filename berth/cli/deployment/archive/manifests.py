@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 from berth.cli.deployment.archive.problems import ArchiveProblem
+from berth.process.json_objects import JsonObject
 
 FORMAT = 2
 _MANIFEST_NAME = re.compile(r"(?:manifests/(\d{12})\.json|\d{4}-\d{2}-\d{2}/(\d{12})\.manifest\.json)")
@@ -146,7 +146,7 @@ def read_manifest(name: str, content: bytes) -> Manifest:
     return manifest
 
 
-def _segment(manifest_format: int, members: dict[str, Any]) -> Segment:
+def _segment(manifest_format: int, members: JsonObject) -> Segment:
     if manifest_format == 1:
         members["lines"] = members.pop("allocations")
     return Segment(**{**members, "kind": Kind(members.get("kind", Kind.ALLOCATIONS))})

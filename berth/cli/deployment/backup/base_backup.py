@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from berth.cli.deployment.backup import programs
 from berth.cli.deployment.backup.catalogue import DATA, Backup, describe
@@ -26,6 +25,7 @@ from berth.cli.deployment.backup.retention import Kept, Removed, apply_retention
 from berth.cli.deployment.backup.wal import position
 from berth.process.crash_points import reach
 from berth.process.durable_directories import sync_directory
+from berth.process.json_objects import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _size_below(folder: Path) -> int:
     return total
 
 
-def _described(data: Path, manifest: dict[str, Any], name: str, started: datetime, server: Server) -> Backup:
+def _described(data: Path, manifest: JsonObject, name: str, started: datetime, server: Server) -> Backup:
     """The description, from the manifest. Raises `BackupProblem` if it is another server's than a moment ago."""
     if str(manifest["System-Identifier"]) != server.system_identifier:
         raise BackupProblem("backup_other_system", "the address led to another PostgreSQL server during the backup")

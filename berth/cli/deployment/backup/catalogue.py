@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from berth.cli.deployment.backup.directory import BackupDirectory, read_json, write_whole
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.wal import reach_of, read_stored
+from berth.process.json_objects import JsonObject
 
 DESCRIPTION, RESULT, DATA = "backup.json", "verified.json", "data"
 
@@ -49,7 +49,7 @@ class Listed:
     """A backup with the last result of its verification, and whether the streamed WAL behind it has a gap."""
 
     backup: Backup
-    result: dict[str, Any] | None
+    result: JsonObject | None
     wal_gap: bool
 
     @property
@@ -124,7 +124,7 @@ def newest(listed: Iterable[Listed]) -> Listed | None:
     return next(iter(listed), None)
 
 
-def _result(folder: Path) -> dict[str, Any] | None:
+def _result(folder: Path) -> JsonObject | None:
     """Of the last verification; None if there is none that says when it was."""
     found = read_json(folder / RESULT)
     return found if found is not None and isinstance(found.get("verified_at"), str) else None

@@ -19,10 +19,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.process.durable_directories import sync_directory
+from berth.process.json_objects import JsonObject
 
 MARK = "backup.json"
 FORMAT = 1
@@ -133,7 +133,7 @@ def of_system(error: OSError, path: Path) -> BackupProblem:
     return BackupProblem(code, f"{error.filename or path}: {error.strerror or error}")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> JsonObject | None:
     """A JSON object in a file; None if there is no file or it is damaged. Raises `BackupProblem` if it may not be read."""
     try:
         found = json.loads(path.read_bytes())
@@ -144,7 +144,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write_whole(path: Path, content: dict[str, Any] | bytes) -> None:
+def write_whole(path: Path, content: JsonObject | bytes) -> None:
     """Replace a file durably, 0600: a reader or a crash sees the old content or the new, never half."""
     aside = _write_aside(path, content)
     try:
@@ -154,7 +154,7 @@ def write_whole(path: Path, content: dict[str, Any] | bytes) -> None:
     sync_directory(path.parent)
 
 
-def create_whole(path: Path, content: dict[str, Any] | bytes) -> None:
+def create_whole(path: Path, content: JsonObject | bytes) -> None:
     """Create a file durably, 0600, unless there is one."""
     aside = _write_aside(path, content)
     try:
@@ -165,7 +165,7 @@ def create_whole(path: Path, content: dict[str, Any] | bytes) -> None:
     sync_directory(path.parent)
 
 
-def _write_aside(path: Path, content: dict[str, Any] | bytes) -> Path:
+def _write_aside(path: Path, content: JsonObject | bytes) -> Path:
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     data = content if isinstance(content, bytes) else json.dumps(content, indent=2).encode() + b"\n"
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

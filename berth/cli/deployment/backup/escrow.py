@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
@@ -28,6 +27,7 @@ from berth.cli.deployment.backup.directory import BackupDirectory, create_whole,
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.process.crash_points import reach
 from berth.process.durable_directories import sync_directory
+from berth.process.json_objects import JsonObject
 
 FORMAT = "berth key escrow 1"
 PUBLIC_PREFIX = "berth-recovery-"
@@ -198,7 +198,7 @@ def _derive(shared: bytes, ephemeral: X25519PublicKey, recipient: X25519PublicKe
     return HKDF(hashes.SHA256(), 32, salt=salt, info=_INFO).derive(shared)
 
 
-def _header(content: bytes) -> dict[str, Any]:
+def _header(content: bytes) -> JsonObject:
     try:
         found = json.loads(content.partition(b"\n")[0])
     except ValueError as error:

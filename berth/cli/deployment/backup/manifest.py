@@ -10,10 +10,10 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from berth.cli.deployment.backup import programs
 from berth.cli.deployment.backup.problems import BackupProblem
+from berth.process.json_objects import JsonObject
 
 NAME = "backup_manifest"
 NOT_IN_IT = frozenset({NAME, "postgresql.auto.conf", "recovery.signal", "standby.signal"})
@@ -21,12 +21,12 @@ NOT_IN_IT = frozenset({NAME, "postgresql.auto.conf", "recovery.signal", "standby
 _LAST_LINE = b'"Manifest-Checksum"'
 
 
-def read_manifest(data: Path) -> dict[str, Any]:
+def read_manifest(data: Path) -> JsonObject:
     """The manifest, if it is as it was written. Raises `BackupProblem`, OSError."""
     content = (data / NAME).read_bytes()
     head, mark, _ = content.rpartition(_LAST_LINE)
     try:
-        found: dict[str, Any] = json.loads(content)
+        found: JsonObject = json.loads(content)
         if mark and found["Manifest-Checksum"] == hashlib.sha256(head).hexdigest():
             return found
     except (ValueError, KeyError, TypeError):
@@ -34,7 +34,7 @@ def read_manifest(data: Path) -> dict[str, Any]:
     raise BackupProblem("backup_damaged", f"{data / NAME} is damaged; take a new backup")
 
 
-def check_files(data: Path, manifest: dict[str, Any]) -> None:
+def check_files(data: Path, manifest: JsonObject) -> None:
     """Compare every file with the manifest. Raises `BackupProblem` naming the first that differs, OSError."""
     expected = {_path_of(file): file for file in manifest["Files"]}
     for name, file in sorted(expected.items()):
@@ -56,7 +56,7 @@ def check_files(data: Path, manifest: dict[str, Any]) -> None:
             raise _damaged(data / name, "does not belong to the backup")
 
 
-def check_wal(data: Path, manifest: dict[str, Any], programs_dir: Path | None, holding: int) -> None:
+def check_wal(data: Path, manifest: JsonObject, programs_dir: Path | None, holding: int) -> None:
     """Read the WAL that the backup needs to be consistent. Raises `BackupProblem`."""
     for needed in manifest["WAL-Ranges"]:
         command = [
@@ -66,7 +66,7 @@ def check_wal(data: Path, manifest: dict[str, Any], programs_dir: Path | None, h
         programs.run(command, dict(os.environ), "reading the WAL of the backup", holding=holding, code="backup_damaged")
 
 
-def _path_of(file: dict[str, Any]) -> str:
+def _path_of(file: JsonObject) -> str:
     encoded = file.get("Encoded-Path")
     return str(file["Path"]) if encoded is None else os.fsdecode(bytes.fromhex(encoded))
 

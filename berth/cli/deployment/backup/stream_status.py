@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from berth.cli.deployment.backup.directory import BackupDirectory, read_json, write_whole
+from berth.process.json_objects import JsonObject
 
 STATUS = "stream.json"
 SAMPLES_MAX = 10_000
@@ -60,7 +60,7 @@ def write_status(directory: BackupDirectory, status: StreamStatus) -> None:
 
 def read_status(directory: BackupDirectory) -> StreamStatus | None:
     """The stored status; None if there is none or it is damaged. Raises `BackupProblem` if it may not be read."""
-    found: dict[str, Any] | None = read_json(directory.path / STATUS)
+    found: JsonObject | None = read_json(directory.path / STATUS)
     try:
         return None if found is None else StreamStatus(**found)
     except TypeError:

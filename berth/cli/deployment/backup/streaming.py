@@ -15,7 +15,6 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -29,6 +28,7 @@ from berth.cli.deployment.backup.wal import segment_of
 from berth.process.backoff import Backoff
 from berth.process.durable_directories import sync_directory
 from berth.process.health_server import serve_health
+from berth.process.json_objects import JsonObject
 
 STOP_SECONDS_MAX = 10.0
 STALLED_SECONDS = 60.0
@@ -111,7 +111,7 @@ class Streamer:
                     self._restarts += 1
                     self._metrics.restarts.inc()
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> JsonObject:
         status = self._status
         return {
             "ok": status.streaming,

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -22,6 +21,7 @@ from berth.cli.deployment.backup.wal import begins_record, name_of, reach_of, re
 from berth.cli.deployment.verify import RESCUE_SECONDS, as_data
 from berth.cli.settings import Settings
 from berth.process.crash_points import reach
+from berth.process.json_objects import JsonObject
 from orchestrator.verification import Bounds, run_checks
 
 _TABLES = """
@@ -55,7 +55,7 @@ class Result:
     wal_segments: int = 0
     seconds: float = 0.0
     rows: dict[str, int] = field(default_factory=dict)
-    checks: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[JsonObject] = field(default_factory=list)
     code: str | None = None
     detail: str | None = None
     wal_gap: bool = False

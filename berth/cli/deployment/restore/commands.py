@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from berth.cli.endings import UNREACHABLE, Refused
 from berth.cli.session import Session, command
+from berth.process.json_objects import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from berth.cli.deployment.restore.gate import Restore
@@ -184,7 +185,7 @@ def nodes(
         session.console.print("no node is awaited")
 
 
-def as_data(restore: Restore) -> dict[str, Any]:
+def as_data(restore: Restore) -> JsonObject:
     """A restore for programs."""
     return {name: _plain(value) for name, value in vars(restore).items()}
 
@@ -193,7 +194,7 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
 
 
-def report_lines(manifest: Mapping[str, Any], directory: Path) -> Iterator[str]:
+def report_lines(manifest: JsonMapping, directory: Path) -> Iterator[str]:
     """The report for people: what is lost by tenant, and the next step of each kind."""
     yield (
         f"{manifest['events']} events of the lost interval are in {directory / 'events.ndjson'} (SHA-256 {manifest['sha256']});"

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import psycopg
 
@@ -25,6 +25,7 @@ from berth.cli.deployment.restore.lost_kinds import NEXT_STEPS, OPERATOR, REPLAY
 from berth.cli.deployment.restore.lost_rows import kept_events, note_ends, note_export
 from berth.cli.endings import Refused
 from berth.process.durable_directories import sync_directory
+from berth.process.json_objects import JsonObject
 
 EVENTS, REPORT, MANIFEST = "events.ndjson", "report.ndjson", "manifest.json"
 
@@ -67,7 +68,7 @@ class _File:
         return self._digest.digest()
 
 
-async def export_lost(database_url: str, nats_url: str, directory: Path) -> dict[str, Any]:
+async def export_lost(database_url: str, nats_url: str, directory: Path) -> JsonObject:
     """Export the lost interval of the open restore and note it there; return the manifest. Raises `Refused`."""
     with psycopg.connect(database_url, autocommit=True, application_name="berth restore") as connection:
         restore = gate.read_restore(connection)
@@ -84,7 +85,7 @@ async def export_lost(database_url: str, nats_url: str, directory: Path) -> dict
 
 async def _write(
     connection: Connection, restore: Restore, interval: Interval, nats_url: str, directory: Path
-) -> dict[str, Any]:
+) -> JsonObject:
     _make(directory)
     events, report, summary = _File(directory, EVENTS), _File(directory, REPORT), Summary()
     async for batch in read_lost(nats_url, interval):
@@ -112,7 +113,7 @@ def _make(directory: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _note(summary: Summary, event: Lost, is_kept: bool, replayed: set[End]) -> dict[str, Any] | None:
+def _note(summary: Summary, event: Lost, is_kept: bool, replayed: set[End]) -> JsonObject | None:
     """Count the event; return its line of the report, None if nothing follows from its loss."""
     tenant = event.tenant_id or _tenant_named(event) or OPERATOR
     summary.events += 1
@@ -145,7 +146,7 @@ def _tenant_named(event: Lost) -> str | None:
     return name if kind == "tenants" and name else None
 
 
-def _manifest(restore: Restore, interval: Interval, summary: Summary) -> dict[str, Any]:
+def _manifest(restore: Restore, interval: Interval, summary: Summary) -> JsonObject:
     return {
         "epoch": str(restore.epoch),
         "exported_at": datetime.now(UTC).isoformat(),

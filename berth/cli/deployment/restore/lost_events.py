@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
@@ -14,6 +13,7 @@ from nats.js.errors import Error as JetStreamError
 
 from berth.cli.deployment.stream_check import STREAM, StreamUnreachable, connect_nats
 from berth.cli.endings import UNREACHABLE, Refused
+from berth.process.json_objects import JsonObject
 from outbox_relay.continuity import compare
 from outbox_relay.problems import RelayProblem, ServerUnavailable
 from outbox_relay.settings import Settings
@@ -36,7 +36,7 @@ class Lost:
     subject: str
     occurred_at: str
     operation_key: str | None
-    data: dict[str, Any]
+    data: JsonObject
 
 
 @dataclass(frozen=True)

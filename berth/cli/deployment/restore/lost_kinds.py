@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
+
+from berth.process.json_objects import JsonMapping
 
 OPERATOR: Final = "operator"
 
@@ -109,7 +111,7 @@ _ENDS: Final[Mapping[str, str]] = {
 }
 
 
-def kind_of(event_type: str, data: Mapping[str, Any]) -> Kind:
+def kind_of(event_type: str, data: JsonMapping) -> Kind:
     """The kind of an event, by its type without prefix and its data. A stub, and a type of another version, are `UNKNOWN`."""
     if data.get("stub") is True:
         return UNKNOWN
@@ -138,7 +140,7 @@ def _is_known(event_type: str) -> bool:
     return event_type in EVENT_TYPES or event_type.startswith("log.")
 
 
-def end_of(event_type: str, subject: str, data: Mapping[str, Any], event_id: str = "") -> End | None:
+def end_of(event_type: str, subject: str, data: JsonMapping, event_id: str = "") -> End | None:
     """What the event ended or revoked, if that may be replayed; of a certificate that was issued, the event itself."""
     if event_type == "operation.committed" and data.get("action") == "api_key.revoke":
         return _end("api_key", str(data.get("object", "")))

@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg.rows import class_row
 from berth.cli.deployment.findings import Finding
 from berth.cli.deployment.readings import CONNECT_SECONDS
 from berth.cli.endings import Refused
+from berth.process.json_objects import JsonObject
 
 _NAMED_MAX = 10
 _WAITING = """
@@ -94,7 +94,7 @@ def _require_untouched(node: str, found: _OfNode, export: Path) -> None:
             raise _refused(node, f"{event['type']} of {event['subject']} in the lost interval is about its machine")
 
 
-def _touches(event: dict[str, Any], found: _OfNode) -> bool:
+def _touches(event: JsonObject, found: _OfNode) -> bool:
     """Whether the event says that something else was on the machine, or may say so."""
     kind, data = str(event["type"]).removeprefix("berth."), event.get("data") or {}
     if kind == "provisioning.requested":

@@ -23,6 +23,7 @@ from berth.local.machines.plan import GPU_MODEL, IMAGE, SKU, plan_machines
 from berth.local.machines.rack import Machine, own_directory, racked
 from berth.local.machines.stack import MachineStack
 from berth.local.state import StateDirectory, write_whole
+from berth.process.json_objects import JsonObject
 from orchestrator.verification import run_checks
 
 
@@ -90,7 +91,7 @@ def _proven(machines: Sequence[Machine], steps: ProvenSteps, name: StepName) -> 
     return {machine.name: machine for machine in machines if (step := found[machine.name]) and step.why is None}
 
 
-def write_machine_report(state: StateDirectory, steps: ProvenSteps, seconds: float) -> dict[str, Any]:
+def write_machine_report(state: StateDirectory, steps: ProvenSteps, seconds: float) -> JsonObject:
     """Write demo-report.json and answer its content."""
     report = steps.report(seconds)
     write_whole(state.path / REPORT, json.dumps(report, indent=2) + "\n")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import asyncssh
 import psycopg
@@ -16,6 +15,7 @@ import psycopg
 from berth.cli.known_stack import StackProblem
 from berth.client import BerthError
 from berth.local.demo.act import Say
+from berth.process.json_objects import JsonObject
 
 
 class StepName(StrEnum):
@@ -118,7 +118,7 @@ class ProvenSteps:
             said.append("the promises were not checked")
         return said + [f"did not hold: {claim}" for claim, held in self.together if not held]
 
-    def report(self, seconds: float) -> dict[str, Any]:
+    def report(self, seconds: float) -> JsonObject:
         """As data, for a table and for programs."""
         return {
             "held": self.held,
@@ -131,7 +131,7 @@ class ProvenSteps:
             "failures": self.failures(),
         }
 
-    def _data(self, machine: str, name: StepName) -> dict[str, Any]:
+    def _data(self, machine: str, name: StepName) -> JsonObject:
         step = self.of(machine, name)
         if step is None:
             return {

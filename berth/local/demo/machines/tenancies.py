@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from berth.client import Allocation, AsyncClient, Connection
 from berth.local.demo.machines.steps import FORESEEN, MachineGivenUp, NotProven, ProvenSteps, StepName
@@ -17,6 +16,7 @@ from berth.local.demo.stage import Player, Stage
 from berth.local.machines.plan import DISK_BYTES, DISK_SERIAL, REGION, SKU
 from berth.local.machines.rack import Machine
 from berth.local.machines.raw_disks import RawContent, read_raw
+from berth.process.json_objects import JsonMapping
 
 ALLOCATION_SECONDS_MAX = 1_800.0
 LOGIN_SECONDS_MAX = 120.0
@@ -176,7 +176,7 @@ async def _release(stage: Stage, berth: AsyncClient, tenancy: Tenancy) -> str:
     return said
 
 
-def require_wiped(disks: Sequence[Mapping[str, Any]]) -> str:
+def require_wiped(disks: Sequence[JsonMapping]) -> str:
     """What to say of the reported wipe of the machine's one disk, read back whole. Raises `NotProven`."""
     known = [(disk["serial"], disk["size_bytes"], disk["read_bytes"], disk["nonzero_bytes_found"]) for disk in disks]
     if known != [(DISK_SERIAL, DISK_BYTES, DISK_BYTES, False)]:

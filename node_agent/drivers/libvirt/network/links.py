@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonMapping
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
 from node_agent.drivers.libvirt.network.rules import Guest
@@ -34,7 +33,7 @@ class Link:
     addresses: tuple[str, ...]
     mtu: int
     kind: str
-    settings: Mapping[str, Any]
+    settings: JsonMapping
 
 
 def links() -> dict[str, Link]:

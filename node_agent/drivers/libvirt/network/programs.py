@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import Any
+
+from berth.process.json_objects import JsonObject
 
 PROGRAM_SECONDS_MAX = 20.0
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -52,6 +53,6 @@ def forget_connections(address: str) -> None:
         call("conntrack", "-D", "-f", "ipv4", side, address, passing=(0, 1))
 
 
-def _json(*arguments: str) -> list[dict[str, Any]]:
+def _json(*arguments: str) -> list[JsonObject]:
     said = json.loads(call(*arguments) or "{}")
     return [one for one in said.get("nftables", []) if "table" in one]

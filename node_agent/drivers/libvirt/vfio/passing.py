@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from berth.process.json_objects import JsonObject
 from node_agent.discovery.children import NoAnswer, ask_report
 from node_agent.discovery.discover import without_secrets
 from node_agent.drivers.libvirt.vfio.binding import Change
@@ -212,7 +213,7 @@ def _not_bound(address: str, change: Change) -> Objection:
     return Objection(Lack.DRIVER_HOLDS, f"{held}: {change.error or f'the kernel did not bind it to {DRIVER}'}")
 
 
-def _proof(address: str, method: str, checked: dict[str, object]) -> DeviceWipe:
+def _proof(address: str, method: str, checked: JsonObject) -> DeviceWipe:
     # A reset is proven; that the memory of the GPU is overwritten by it is not.
     return DeviceWipe(
         device=address, kind="gpu", method=f"reset: {method}", level=WipeLevel.NONE, proven=True, checked=checked
