@@ -10,7 +10,6 @@ import psycopg
 from psycopg.rows import args_row
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, AnsweringConnection, RestoringConnection
-from berth.process.json_objects import JsonObject
 from outbox_relay.messages import SELECT_EVENTS, SELECT_STUB, Event
 from outbox_relay.postgres import PASSING_ERRORS
 from outbox_relay.problems import PublishingStopped, RelayProblem, ServerUnavailable, first_line
@@ -149,21 +148,21 @@ class LogReader:
 
     async def is_skipped(self, version: int) -> bool:
         """Whether the log has skipped this version: an operator has accepted this Postgres since."""
-        row = await self._row(IS_SKIPPED, {"version": version})
+        row = await self._row(IS_SKIPPED, version=version)
         return row is not None and bool(row[0])
 
     async def event_id_at(self, version: int) -> str | None:
         """The id of the event at `version`; None if the log has none there."""
-        row = await self._row("select event_id::text from log where version = %(version)s", {"version": version})
+        row = await self._row("select event_id::text from log where version = %(version)s", version=version)
         return None if row is None else str(row[0])
 
     async def is_restored(self) -> bool:
         """Whether a restore is open: readers may have got versions of the lost interval that NATS never had."""
-        return await self._row("select 1 from restores where closed_at is null", {}) is not None
+        return await self._row("select 1 from restores where closed_at is null") is not None
 
     async def awaits_export(self) -> bool:
         """Whether a restore is open whose lost interval is neither exported nor given up: only the stream has it."""
-        return await self._row(AWAITS_EXPORT, {}) is not None
+        return await self._row(AWAITS_EXPORT) is not None
 
     @asynccontextmanager
     async def sole_rebuild(self) -> AsyncIterator[bool]:
@@ -172,7 +171,7 @@ class LogReader:
         The claim is given back: Postgres notices the end of a session after its client, and a command that is repeated at
         once would be refused.
         """
-        row = await self._row("select pg_try_advisory_lock(hashtext('berth.events.rebuild'))", {})
+        row = await self._row("select pg_try_advisory_lock(hashtext('berth.events.rebuild'))")
         is_alone = row is not None and bool(row[0])
         try:
             yield is_alone
@@ -186,7 +185,7 @@ class LogReader:
 
         Nothing from it on is truncated before NATS has it. Raises `RelayProblem` if that has just happened.
         """
-        if await self._row(ORDER_STREAM, {"first": first_version, "consumer": CURSOR}) is None:
+        if await self._row(ORDER_STREAM, first=first_version, consumer=CURSOR) is None:
             raise RelayProblem(f"the log was truncated beyond version {first_version} meanwhile; repeat the command")
 
     async def save_position(self, version: int) -> None:
@@ -199,7 +198,7 @@ class LogReader:
         A primary that was restarted while commits waited for a standby shows them before any standby has them; what is published
         of them could be lost by the next failover. Raises `ServerUnavailable` while another barrier waits.
         """
-        row = await self._row(BARRIER, {})
+        row = await self._row(BARRIER)
         if row is None or row[0] is None:
             raise ServerUnavailable("postgres", "a commit waits for a standby")
 
@@ -209,17 +208,17 @@ class LogReader:
         `version`: the stream's last sequence, `event_id`: the event that it holds there. Proof and words:
         `migrations/functions/log/log_resume_timeline.sql`.
         """
-        row = await self._row(RESUME_TIMELINE, {"version": version, "event_id": event_id})
+        row = await self._row(RESUME_TIMELINE, version=version, event_id=event_id)
         assert row is not None, "the function answers one row"
         return None if row[0] is None else str(row[0])
 
     async def accept_timeline(self, diverged: int, lost_through: int, spare: int) -> tuple[int, int]:
         """Make this Postgres the log's writer, with no version given twice; return events moved and versions skipped."""
-        row = await self._row(ACCEPT_TIMELINE, {"diverged": diverged, "lost_through": lost_through, "spare": spare})
+        row = await self._row(ACCEPT_TIMELINE, diverged=diverged, lost_through=lost_through, spare=spare)
         assert row is not None, "the function answers one row"
         return int(row[0]), int(row[1])
 
-    async def _row(self, statement: LiteralString, values: JsonObject) -> tuple[Any, ...] | None:
+    async def _row(self, statement: LiteralString, **values: object) -> tuple[Any, ...] | None:
         return await (await self._answered(self._connection.execute(statement, values))).fetchone()
 
     async def _answered(self, asked: Awaitable[T]) -> T:

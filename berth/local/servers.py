@@ -7,7 +7,6 @@ where it stopped. Durability is real: PostgreSQL's own defaults, and NATS with `
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import os
 import pwd
@@ -21,14 +20,14 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from berth.cli.known_stack import StackProblem
 from berth.local.ports import LISTENING_PORTS, choose_port
+from berth.local.system_users import one_at_a_time, run_as
 
 if TYPE_CHECKING:
     from berth.local.nats_users import NatsUser, NatsUsers
@@ -277,28 +276,12 @@ def _postgres_wheel() -> ModuleType:
         raise ServerProblem("PostgreSQL is not installed; install the extra `berth[local]`") from error
 
 
-def run_as(user: str | None) -> dict[str, Any]:
-    """Arguments that make a child run as a system user."""
-    return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Alone on this machine: two processes that make a user at once write one file of users, and one user is lost."""
-    users = os.open("/etc", os.O_RDONLY)
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(users)
-
-
 def postgres_user(directory: Path, installation: Path) -> str | None:
     """Root may not run PostgreSQL: answer the system user to run it as, after making its directories reachable."""
     if os.geteuid() != 0:
         directory.mkdir(parents=True, exist_ok=True)
         return None
-    with _one_at_a_time():
+    with one_at_a_time():
         entry = _postgres_wheel().ensure_user_exists(POSTGRES_SYSTEM_USER)
     directory.mkdir(parents=True, exist_ok=True)
     if entry is None:

@@ -7,14 +7,14 @@ which berth/process/server_clocks.py compares.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import psycopg
 import structlog
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
-from berth.process.poolers import require_no_pooler
+from berth.process.poolers import ConnectionOptions, require_no_pooler
 from berth.process.server_clocks import ClockReading, require_right_clock, steady_seconds
 
 TIMELINE = b"""
@@ -53,7 +53,14 @@ async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
     return True
 
 
-def other_servers(conninfo: str, options: dict[str, Any], host: str, port: int) -> dict[str, Any] | None:
+class Servers(TypedDict):
+    """The parameters of libpq that name servers, each with commas between them."""
+
+    host: str
+    port: str
+
+
+def other_servers(conninfo: str, options: ConnectionOptions, host: str, port: int) -> Servers | None:
     """The parameters `host` and `port` of an address without one of its servers; None if it names no other."""
     address = {**conninfo_to_dict(conninfo), **{name: value for name, value in options.items() if value is not None}}
     if address.get("hostaddr"):

@@ -17,6 +17,10 @@ UNSUPPORTED = "unsupported startup parameter"
 """What PgBouncer answers to options that it does not pass on (https://www.pgbouncer.org/config.html)."""
 
 
+ConnectionOptions = Mapping[str, object]
+"""Parameters of libpq, by name."""
+
+
 class PoolerRefused(psycopg.OperationalError):
     """The address is that of a pooler. One sentence says so; no retry cures it."""
 
@@ -27,7 +31,7 @@ class PoolerRefused(psycopg.OperationalError):
         )
 
 
-def refusal_of(conninfo: str, options: Mapping[str, Any]) -> PoolerRefused:
+def refusal_of(conninfo: str, options: ConnectionOptions) -> PoolerRefused:
     """For an address that refused startup options."""
     address = {**conninfo_to_dict(conninfo), **options}
     return PoolerRefused(str(address.get("host")), str(address.get("port") or 5432))

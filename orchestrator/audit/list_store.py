@@ -128,7 +128,11 @@ class _Leading:
     value: object = None
 
 
-def _leading(matching: Filter) -> tuple[_Leading, JsonObject]:
+_Conditions = dict[str, str | UUID]
+"""The value that a column must have."""
+
+
+def _leading(matching: Filter) -> tuple[_Leading, _Conditions]:
     """The index with the fewest rows as a rule, and the values of the other columns."""
     wanted = {
         "subject": matching.subject, "principal_id": matching.principal, "code": matching.outcome,
@@ -163,7 +167,7 @@ def _candidates(leading: _Leading, after: int, last: int) -> Select[Any]:
     return rows.order_by(column, _C.sequence)
 
 
-def _page(candidates: Select[Any], leading: _Leading, others: JsonObject, limit: int) -> Select[Any]:
+def _page(candidates: Select[Any], leading: _Leading, others: _Conditions, limit: int) -> Select[Any]:
     rows = candidates.limit(EXAMINED_MAX if others else limit).subquery()
     matching = [rows.c[column] == value for column, value in others.items()]
     order = ["sequence"] if leading.column is None else [leading.column, "sequence"]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
 from node_agent.wire.console import CONSOLE_FEATURE, ConsoleParameters
 from orchestrator.consoles.rules import GRACE_SECONDS, TASK_GRACE_SECONDS, Counts, EndReason, Mode, Target
@@ -175,7 +174,7 @@ async def read_open(tx: Transaction, tenant_id: UUID, allocation_id: UUID) -> tu
 
 async def insert_session(tx: Transaction, new: NewSession, target: Target, opened_by: str) -> Opened:
     """Open a session; the worker issues its task."""
-    values: JsonObject = {
+    values: dict[str, object] = {
         "allocation_id": new.allocation_id, "tenant_id": target.tenant_id, "node_id": target.node_id, "mode": new.mode,
         "opened_by": opened_by, "process_id": new.process_id, "address": new.address, "secret_sha256": new.secret_sha256,
         "offset": new.offset, "bytes_max": new.bytes_max, "session_seconds": new.session_seconds,

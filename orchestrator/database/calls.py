@@ -57,10 +57,14 @@ class CallGroup(StrEnum):
     ANYONE = "anyone"
 
 
+Parameters = Mapping[str, object]
+"""The values of one statement, by name."""
+
+
 class FunctionCall(Protocol):
     """One call: exactly one statement, its own transaction."""
 
-    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+    async def value(self, statement: str, parameters: Parameters) -> Any:
         """The single value that the statement returns. Raises SQLAlchemy's `DBAPIError`."""
         ...
 
@@ -71,7 +75,7 @@ class DirectCall:
     def __init__(self, connection: TenantConnection) -> None:
         self._connection = connection
 
-    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+    async def value(self, statement: str, parameters: Parameters) -> Any:
         """The single value that the statement returns. Raises `DBAPIError`, as SQLAlchemy does for its own connections."""
         try:
             row = await (await self._connection.execute(statement.encode(), parameters)).fetchone()
@@ -89,7 +93,7 @@ class ReserveCall:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def value(self, statement: str, parameters: Mapping[str, object]) -> Any:
+    async def value(self, statement: str, parameters: Parameters) -> Any:
         """The single value that the statement returns."""
         return (await self._connection.exec_driver_sql(statement, dict(parameters))).scalar_one()
 

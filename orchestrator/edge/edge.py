@@ -15,14 +15,13 @@ import uuid
 import structlog
 from starlette.datastructures import Headers
 
-from berth.process.json_objects import JsonObject
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.edge.body_values import VALUES_MAX, BodyValues
 from orchestrator.edge.head_requests import as_get
 from orchestrator.edge.socket_edge import REQUEST_ID, serve_socket
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.http import metrics
-from orchestrator.http.asgi import App, Message, Receive, Scope, Send
+from orchestrator.http.asgi import App, Message, Receive, Scope, Send, State
 from orchestrator.http.principal_limits import LIMITED_PRINCIPAL, ON_RESPONSE
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION, SOURCE
@@ -276,7 +275,7 @@ def _overloaded() -> Overloaded:
     return Overloaded("this process serves as many requests as it may; retry later or use another replica")
 
 
-def _leave(state: JsonObject) -> None:
+def _leave(state: State) -> None:
     """The request counts no longer against the limits of its principal."""
     while state[ON_RESPONSE]:
         state[ON_RESPONSE].pop()()

@@ -14,7 +14,8 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
-from berth.process.json_objects import JsonMapping, JsonObject
+from berth.process.json_objects import JsonObject
+from orchestrator.http.asgi import State
 from orchestrator.http.fields import VARIANT
 from orchestrator.http.metrics import PROBLEMS
 from orchestrator.http.oidc.token_refusals import TokenRefused
@@ -36,9 +37,7 @@ class MethodNotAllowed(Problem):
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
-def problem_response(
-    problem: Problem, state: JsonMapping | None = None, headers: dict[str, str] | None = None
-) -> Response:
+def problem_response(problem: Problem, state: State | None = None, headers: dict[str, str] | None = None) -> Response:
     """The document with the server's time, and Retry-After where waiting helps.
 
     Where the outcome is open it names the operation's key, taken from the request's `state`: with it the client asks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from fastapi import Depends, Request
 
 from orchestrator.database.row_security import PLATFORM, tenants_setting
-from orchestrator.http.asgi import Scope
+from orchestrator.http.asgi import Scope, State
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
 from orchestrator.settings import Settings
@@ -112,7 +112,7 @@ def services_for(services: Services, scope: Scope) -> Services:
     return replace(services, context=replace(context, database=database))
 
 
-def _tenants_of(state: Scope, without_caller: Database) -> str | None:
+def _tenants_of(state: State, without_caller: Database) -> str | None:
     caller: Principal | None = state.get(CALLER)
     if caller is None:
         return without_caller.tenants

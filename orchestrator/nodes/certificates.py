@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -21,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from berth.process.json_objects import JsonMapping
 from orchestrator.problems import Invalid, Unauthenticated
 
 BACKDATE_SECONDS: Final = 60.0
@@ -33,6 +33,8 @@ _ONE_REQUEST: Final = re.compile(
     r"\s*-----BEGIN ((?:NEW )?)CERTIFICATE REQUEST-----[A-Za-z0-9+/=\s]*-----END \1CERTIFICATE REQUEST-----\s*"
 )
 
+PeerCertificate = Mapping[str, Any]
+"""A certificate as `ssl.SSLObject.getpeercert()` returns it."""
 PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 AuthorityKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
@@ -265,7 +267,7 @@ def deploy_uri(trust_domain: str, node_id: uuid.UUID, deploy_epoch: int) -> str:
     return f"{node_uri(trust_domain, node_id)}/deploy/{deploy_epoch}"
 
 
-def node_identity(peer: JsonMapping | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
+def node_identity(peer: PeerCertificate | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
     """The identity of the verified peer, from its certificate as `ssl.SSLObject.getpeercert()` returns it.
 
     The chain, the dates and the purpose (OpenSSL refuses a client certificate whose EKU lacks clientAuth) were checked

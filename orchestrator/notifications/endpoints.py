@@ -6,13 +6,13 @@ may use it from any origin.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Path, Query, WebSocket
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind
 from orchestrator.http.openapi import PROBLEM_RESPONSES
@@ -148,12 +148,10 @@ async def _open(
 
 def _query_of(socket: WebSocket) -> SocketQuery:
     """Parse the query. Raises `Invalid` for invalid values and unknown parameters."""
-    values: JsonObject = {}
+    given: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in socket.query_params.multi_items():
-        if name in REPEATABLE:
-            values.setdefault(name, []).append(value)
-        else:
-            values[name] = [values[name], value] if name in values else value
+        given[name].append(value)
+    values = {name: each if name in REPEATABLE or len(each) > 1 else each[0] for name, each in given.items()}
     try:
         return SocketQuery.model_validate(values)
     except ValidationError as error:

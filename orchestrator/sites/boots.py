@@ -44,21 +44,21 @@ async def permit_boot(tx: Transaction, bmc: Bmc, recipients: Mapping[UUID, bytes
     assert run is not None, "only a run requests the start of a deploy system"
     token = f"deploy1.{secrets.token_urlsafe(TOKEN_BYTES)}"
     await store.end_permission(tx, bmc.node_id, "superseded")
-    values = {
-        "token_hash": hashlib.sha256(token.encode()).digest(), "smbios_uuid": UUID(run.medium["smbios_uuid"]),
-        "macs": run.medium["macs"], "tpm_required": run.medium["require_tpm"], "claim_id": run.claim_id,
-        "certificate_seconds": certificate_seconds(run.work_seconds), "by": run.requested_by, "valid_seconds": RUN_SECONDS_MAX,
-    }  # fmt: skip
-    deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, values)
+    new = store.NewPermission(
+        token_hash=hashlib.sha256(token.encode()).digest(), smbios_uuid=UUID(run.medium["smbios_uuid"]),
+        macs=run.medium["macs"], tpm_required=run.medium["require_tpm"], claim_id=run.claim_id,
+        certificate_seconds=certificate_seconds(run.work_seconds), valid_seconds=RUN_SECONDS_MAX, by=run.requested_by,
+    )  # fmt: skip
+    deploy_epoch, expires_at = await store.insert_permission(tx, bmc.node_id, new)
     kind, model = TASKS[run.kind]
     then = "hand_over" if run.kind is RunKind.RESCUE else "power_off"
     parameters = model.model_validate({**run.parameters, "deploy_epoch": deploy_epoch, "then": then})
     task = await task_store.insert_task(
-        tx, bmc.node_id, {
-            "deploy_epoch": deploy_epoch, "type": kind.value, "claim_id": run.claim_id, "notify": None,
-            "parameters": parameters.model_dump_json(exclude_none=True), "seconds_max": run.work_seconds,
-            "hello_seconds_max": RUN_SECONDS_MAX, "by": run.requested_by,
-        },
+        tx, bmc.node_id, task_store.NewTask(
+            deploy_epoch=deploy_epoch, type=kind, claim_id=run.claim_id, notify=None,
+            parameters=parameters.model_dump_json(exclude_none=True), seconds_max=run.work_seconds,
+            hello_seconds_max=RUN_SECONDS_MAX, by=run.requested_by,
+        ),
     )  # fmt: skip
     await run_store.set_permitted(tx, run.id, deploy_epoch, task)
     purpose = Purpose(bmc.site_id, bmc.node_id, deploy_epoch, DEPLOY_TOKEN_FORMAT)

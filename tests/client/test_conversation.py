@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from berth.client import BerthError, InvalidState, OperationFenced, OutcomeUnknown, Unavailable
 from berth.client.calls.call import Call
 from berth.client.requests.conversation import Done, Heard, Pause, Send, converse, step_after
-from berth.client.requests.exchange import Exchange
+from berth.client.requests.exchange import Exchange, RequestArguments
 
 WRITE = Call("POST", "/api/v1/things", TypeAdapter(dict[str, int]), body={})
 REFUSAL = {"code": "invalid_state", "status": 409, "detail": "no", "outcome": "not_done", "state": "x"}
@@ -50,7 +50,7 @@ class Deployment:
     late: list[str] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
-    def handle(self, request: dict[str, object]) -> httpx.Response:
+    def handle(self, request: RequestArguments) -> httpx.Response:
         """What the server answers a request that reached it."""
         if request["method"] == "GET":
             return self._tell(str(request["url"]).rsplit("/", 1)[1].replace("%3A", ":").replace("%2E", "."))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import httpx
 
@@ -17,7 +17,7 @@ from berth.client.calls.call import Call
 from berth.client.calls.operations import get_operation, moment
 from berth.client.errors import BerthError, UnreadableAnswer
 from berth.client.requests.clocks import steady_seconds
-from berth.client.requests.exchange import Exchange, read_answer, request_arguments
+from berth.client.requests.exchange import Exchange, RequestArguments, read_answer, request_arguments
 from berth.client.requests.operation_keys import parse_key
 from berth.client.requests.outcomes import result_of, undecided
 from berth.client.requests.retries import NEVER_SENT, Retries
@@ -34,7 +34,7 @@ KEY_NOTE = "idempotency key: "
 class Send:
     """Send this request."""
 
-    arguments: dict[str, Any]
+    arguments: RequestArguments
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ import functools
 import json
 import ssl
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -22,6 +21,7 @@ from berth.client.requests.client_ids import kept_client_id
 from berth.client.requests.clocks import ServerClock
 from berth.client.requests.credentials import AskedKey, AsyncKeySource, require_confidential, require_sendable
 from berth.client.requests.operation_keys import KEY_LENGTH_MAX, KeySequence, encoded_client_id
+from berth.process.json_objects import JsonMapping
 
 Result = TypeVar("Result")
 
@@ -29,6 +29,17 @@ REQUEST_SECONDS = 30.0
 RETRY_SECONDS = 15.0
 RETENTION_SECONDS = 86_400.0
 ACCEPTED = 202
+
+
+class HttpClientArguments(TypedDict):
+    """Arguments of `httpx.Client`."""
+
+    base_url: str
+    headers: dict[str, str]
+    timeout: float
+    limits: httpx.Limits
+    verify: ssl.SSLContext
+    auth: NotRequired[httpx.Auth]
 
 
 @dataclass
@@ -89,13 +100,13 @@ class Exchange:
         """How old a key may be and still be sent: its answer is kept until the request has arrived."""
         return self.retention_seconds - min(60.0, self.retention_seconds / 10)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> HttpClientArguments:
         """Arguments for an httpx client."""
         headers = {"Accept": "application/json", "User-Agent": "berth-client"}
         if isinstance(self.key, str) and self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
-        own = {
+        own: HttpClientArguments = {
             "base_url": self.address, "headers": headers, "timeout": self.request_seconds, "limits": limits,
             "verify": _trusted_roots(),
         }  # fmt: skip
@@ -116,20 +127,28 @@ def _trusted_roots() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def request_arguments(call: Call[Any], key: str | None) -> dict[str, Any]:
+class RequestArguments(TypedDict):
+    """Arguments of `httpx.Client.request`."""
+
+    method: str
+    url: str
+    params: NotRequired[dict[str, str | int | list[str]]]
+    headers: NotRequired[dict[str, str]]
+    json: NotRequired[JsonMapping | None]
+    timeout: NotRequired[float]
+
+
+def request_arguments(call: Call[Any], key: str | None) -> RequestArguments:
     """Arguments for `httpx.Client.request`. Raises `Invalid` for text that cannot be sent, such as a lone surrogate."""
     if key is not None and not (1 <= len(key) <= KEY_LENGTH_MAX and key.isascii() and key.isprintable()):
         raise Invalid(f"an idempotency key is 1 to {KEY_LENGTH_MAX} printable ASCII characters", code="invalid")
     headers = {} if key is None else {"Idempotency-Key": _as_header(key)}
-    arguments: dict[str, Any] = {"method": call.method, "url": call.path, "params": call.query, "headers": headers}
-    if call.body is not None:
-        arguments["json"] = call.body
     try:
         for sent in (call.path, call.query, call.body):
             json.dumps(sent, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         raise Invalid(f"{error.object[error.start : error.end]!r} is not Unicode text", code="invalid") from error
-    return arguments
+    return {"method": call.method, "url": call.path, "params": call.query, "headers": headers, "json": call.body}
 
 
 def _as_header(key: str) -> str:
@@ -170,7 +189,7 @@ def _require_no_approval(content: bytes) -> None:
         raise ApprovalRequested(requested)
 
 
-def _problem(response: httpx.Response) -> Mapping[str, Any]:
+def _problem(response: httpx.Response) -> JsonMapping:
     try:
         body = response.json()
     except ValueError:

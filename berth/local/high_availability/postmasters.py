@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 
 from berth.local.leftovers import left_after
-from berth.local.servers import LocalPostgres, ServerProblem, run_as
+from berth.local.servers import LocalPostgres, ServerProblem
+from berth.local.system_users import run_as
 
 START_SECONDS_TOLERANCE = 3.0
 STOP_SECONDS_MAX = 20.0

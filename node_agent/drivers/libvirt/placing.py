@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
 import structlog
 
-from berth.process.json_objects import JsonObject
 from node_agent.drivers.libvirt.host_slots import HostSlots, SlotGpus, read_host_slots
 from node_agent.drivers.libvirt.huge_pages import require_pages
-from node_agent.drivers.libvirt.placement import Pinning, conflict, pin, why_unbound
+from node_agent.drivers.libvirt.placement import GuestPlacement, Pinning, conflict, pin, why_unbound
 from node_agent.drivers.libvirt.records import GuestRecord
 from node_agent.drivers.libvirt.sizing import SlotShare, fit, size_of
 from node_agent.wire.guests import GuestSize
@@ -37,6 +37,21 @@ class PlacementSettings:
         return SlotShare(self.processors, self.memory_bytes, self.huge_page_kib)
 
 
+class SizedGuest(TypedDict):
+    """The members of a guest's record that say how large it is, and where its processors and memory are."""
+
+    processors: int
+    memory_bytes: int
+    placement: GuestPlacement | None
+
+
+class PlacedGuest(SizedGuest):
+    """And those that say which processors and pages it may use."""
+
+    shared_processors: list[int]
+    huge_page_kib: int
+
+
 @dataclass
 class Placing:
     """The division of one host's processors between its slots. `lock`: from counting free pages until a guest has them."""
@@ -53,16 +68,16 @@ class Placing:
         if self.pinning.why_unbound:
             log.warning("guests_memory_not_bound", why=self.pinning.why_unbound)
 
-    def sized(self, slots: list[int], stated: GuestSize | None) -> JsonObject:
-        """The members of a new guest's record that say how large it is, and where. Raises SizeUnavailable."""
+    def sized(self, slots: list[int], stated: GuestSize | None) -> SizedGuest:
+        """How large a new guest is, and where. Raises SizeUnavailable."""
         size = size_of(stated, len(slots), self.settings.share)
         placement = self.pinning.place(slots, self.settings.memory_bytes)
         if placement is not None:
             placement = fit(placement, size, self.settings.share.memory_step_bytes)
         return {"processors": size.processors, "memory_bytes": size.memory_bytes, "placement": placement}
 
-    def place(self, slots: list[int], others: Iterable[GuestRecord], stated: GuestSize | None = None) -> JsonObject:
-        """The members of a new guest's record that say where it runs, and how large it is. `others`: the guests that are there.
+    def place(self, slots: list[int], others: Iterable[GuestRecord], stated: GuestSize | None = None) -> PlacedGuest:
+        """Where a new guest runs, and how large it is. `others`: the guests that are there.
 
         Raises SizeUnavailable, and OSError if one of them has a processor of these slots.
         """
@@ -75,9 +90,7 @@ class Placing:
             if (why := conflict(placement, held)) is not None:
                 raise OSError(f"{why}; release that allocation, or set back what was changed")
         shared = list(self.pinning.shared) if placement is None else []
-        return {
-            **sized, "shared_processors": shared, "huge_page_kib": self.settings.huge_page_kib,
-        }  # fmt: skip
+        return {**sized, "shared_processors": shared, "huge_page_kib": self.settings.huge_page_kib}
 
     def require_memory(self, record: GuestRecord) -> None:
         """Raise HugePagesShort unless the host has the huge pages of this guest free."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from berth.process.json_objects import JsonObject
 from node_agent.drivers.contract import DriverFailure
 from node_agent.drivers.leases import listed
 from node_agent.drivers.libvirt.host_slots import remembered_gpus
 from node_agent.drivers.libvirt.huge_pages import HugePagesShort
+from node_agent.drivers.libvirt.placing import PlacedGuest
 from node_agent.drivers.libvirt.sizing import SizeUnavailable
 from node_agent.drivers.libvirt.vfio.judging import HOST_DRIVERS, Lack, Objection, VfioNotReady
 from node_agent.drivers.libvirt.vfio.passing import PassedGpus
@@ -69,6 +69,12 @@ def _require_same_gpus(addresses: Sequence[str], records: Iterable[GuestRecord],
             )
 
 
+class GivenToGuest(PlacedGuest):
+    """The members of a guest's record that say what it gets of this host, with its GPUs by PCI address."""
+
+    gpus: list[str]
+
+
 def require_size(node: Node, slots: list[int], size: GuestSize | None) -> None:
     """Raise DriverFailure if these slots do not give a guest this size: before anything is written."""
     try:
@@ -77,8 +83,8 @@ def require_size(node: Node, slots: list[int], size: GuestSize | None) -> None:
         raise DriverFailure(FailureCode.GUEST_SIZE_UNAVAILABLE, str(error)) from error
 
 
-def given(node: Node, slots: list[int], size: GuestSize | None) -> JsonObject:
-    """The members of a new guest's record that say what it gets of this host. Raises DriverFailure."""
+def given(node: Node, slots: list[int], size: GuestSize | None) -> GivenToGuest:
+    """What a new guest gets of this host. Raises DriverFailure."""
     try:
         others = node.records()
         placed = node.placing.place(slots, others, size)

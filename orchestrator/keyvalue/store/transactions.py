@@ -112,7 +112,7 @@ async def commit_all(
     `TransactionConflict`, `OperationTableFull`; `QuotaExceeded`, of keys and bytes for a commit that is alone.
     """
     items = orjson.dumps([commit.item(alone=alone) for commit in commits]).decode()
-    row = await _call(tx, _COMMIT, {"items": items})
+    row = await _call(tx, _COMMIT, items=items)
     return row.head, [_decode(commit, outcome) for commit, outcome in zip(commits, row.answers, strict=True)]
 
 
@@ -150,11 +150,11 @@ async def give_versions(
     All of `events` are newer than `after`; those that the log dropped have no position. The one statement of `tx`.
     Raises `LeaderUnaccepted`.
     """
-    row = await _call(tx, _VERSIONS, {"events": list(events), "after": after, "limit": limit})
+    row = await _call(tx, _VERSIONS, events=list(events), after=after, limit=limit)
     return row.moved, {event: LogPosition(version, leader) for event, (version, leader) in row.versions.items()}
 
 
-async def _call(tx: Transaction, statement: str, values: JsonObject) -> Any:
+async def _call(tx: Transaction, statement: str, **values: object) -> Any:
     try:
         return (await tx.execute(statement, values)).one()
     except sqlalchemy.exc.DBAPIError as error:

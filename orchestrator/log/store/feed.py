@@ -9,7 +9,6 @@ from uuid import UUID
 
 from sqlalchemy import Integer, Select, Text, bindparam, func, literal_column, select, text, true
 
-from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading
 from orchestrator.log.events import VERSIONS_SKIPPED
 from orchestrator.log.tables import log, log_first
@@ -133,7 +132,7 @@ async def read_events(
     reading: Reading, after: int, until: int, *, tenant_id: UUID | None, chosen: Filter, limit: int, bytes_max: int
 ) -> Scan:
     """Return events after `after` up to `until`, of one tenant if named: at most `limit`, at most `bytes_max` after the first."""
-    values: JsonObject = {"after": after, "until": until, "limit": limit, "bytes_max": bytes_max}
+    values: dict[str, object] = {"after": after, "until": until, "limit": limit, "bytes_max": bytes_max}
     if tenant_id is not None:
         values["tenant_id"] = tenant_id
     if not chosen.takes_all:

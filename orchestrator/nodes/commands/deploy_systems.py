@@ -72,12 +72,12 @@ async def permit_deploy_system(
             )
         smbios_uuid, macs = await _machine(tx, node_id, order)
         ended = await store.end_permission(tx, node_id, "superseded")
-        values = {
-            "token_hash": hashlib.sha256(token.encode()).digest(), "smbios_uuid": smbios_uuid, "macs": macs,
-            "tpm_required": order.require_tpm, "claim_id": order.claim_id, "certificate_seconds": order.certificate_seconds,
-            "by": f"{actor.kind.value}:{actor.id}", "valid_seconds": order.valid_seconds,
-        }  # fmt: skip
-        deploy_epoch, expires_at = await store.insert_permission(tx, node_id, values)
+        new = store.NewPermission(
+            token_hash=hashlib.sha256(token.encode()).digest(), smbios_uuid=smbios_uuid, macs=macs,
+            tpm_required=order.require_tpm, claim_id=order.claim_id, certificate_seconds=order.certificate_seconds,
+            valid_seconds=order.valid_seconds, by=f"{actor.kind.value}:{actor.id}",
+        )  # fmt: skip
+        deploy_epoch, expires_at = await store.insert_permission(tx, node_id, new)
         medium = DeployMedium(
             node_id=node_id, deploy_epoch=deploy_epoch, token=token, expires_at=expires_at, network=order.network,
             api_url=addresses.api_url, ca_pem=addresses.ca_pem, node_api_url=addresses.node_api_url,
@@ -189,12 +189,13 @@ async def request_deploy_task(
             raise InvalidState(
                 f"task {open_task} of the deploy system is open; request this one after its end", state="open"
             )
-        values = {
-            "deploy_epoch": permission.deploy_epoch, "type": order.type.value,
-            "parameters": order.parameters.model_dump_json(exclude_none=True), "claim_id": order.claim_id,
-            "notify": order.notify, "seconds_max": order.seconds_max, "by": f"{actor.kind.value}:{actor.id}",
-        }  # fmt: skip
-        made = await task_store.insert_task(tx, node_id, values)
+        new = task_store.NewTask(
+            deploy_epoch=permission.deploy_epoch, type=order.type,
+            parameters=order.parameters.model_dump_json(exclude_none=True), claim_id=order.claim_id,
+            notify=order.notify, seconds_max=order.seconds_max, hello_seconds_max=order.seconds_max,
+            by=f"{actor.kind.value}:{actor.id}",
+        )  # fmt: skip
+        made = await task_store.insert_task(tx, node_id, new)
         said = {"task": str(made), "type": order.type.value, "deploy_epoch": permission.deploy_epoch}
         await audit.record(tx, actor, "node.request_deploy_task", f"nodes/{node_id}", said, operation.request_id)
         return Done(200, task_document(await task_store.read_task(tx, made)), made)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from berth.process.json_objects import JsonMapping
+from orchestrator.http.asgi import State
 from orchestrator.http.query_parameters import refuse_unknown_parameters
 from orchestrator.http.services import Parts
 from orchestrator.nodes.certificates import deploy_uri, node_uri
@@ -40,7 +40,7 @@ class DeployIdentity:
         return uuid.uuid5(self.node_id, f"deploy/{self.deploy_epoch}")
 
 
-def require_chain(path: str, state: JsonMapping) -> None:
+def require_chain(path: str, state: State) -> None:
     """Require that a certificate of the deploy chain asks for a path of deploy systems, and one of a node for another.
 
     The chain decides, not the name: the holder of one CA's key cannot make identities of the other. Raises `Unauthenticated`.
@@ -49,7 +49,7 @@ def require_chain(path: str, state: JsonMapping) -> None:
         raise Unauthenticated(_OTHER_CHAIN)
 
 
-def deploy_identity(state: JsonMapping, trust_domain: str) -> DeployIdentity:
+def deploy_identity(state: State, trust_domain: str) -> DeployIdentity:
     """The identity of the verified peer. Raises `Unauthenticated` unless its one URI names a deploy system of ours."""
     peer = state.get(PEER)
     names = [name for kind, name in (peer or {}).get("subjectAltName", ()) if kind == "URI"]

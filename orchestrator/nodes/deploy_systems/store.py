@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -209,11 +209,28 @@ async def end_permission(tx: Transaction, node_id: UUID, ended_by: str) -> int |
     return ended
 
 
-async def insert_permission(tx: Transaction, node_id: UUID, values: JsonObject) -> tuple[int, datetime]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPermission:
+    """A permission that is to be given: the hash of its token, the machine that it is for, and its claim.
+
+    `by`: the principal. `valid_seconds`: of the token; `certificate_seconds`: of the certificate that it is exchanged for.
+    """
+
+    token_hash: bytes
+    smbios_uuid: UUID
+    macs: list[str]
+    tpm_required: bool
+    claim_id: int | None
+    certificate_seconds: float
+    valid_seconds: float
+    by: str
+
+
+async def insert_permission(tx: Transaction, node_id: UUID, new: NewPermission) -> tuple[int, datetime]:
     """A permission in the next deploy epoch of a locked node that has no open one; its epoch, and the end of its token."""
     deploy_epoch: int = (await tx.execute(_NEXT_EPOCH, {"node_id": node_id})).scalar_one()
     await tx.execute(_FORGET, {"node_id": node_id, "deploy_epoch": deploy_epoch, "history_max": HISTORY_MAX})
-    made = {"node_id": node_id, "deploy_epoch": deploy_epoch, **values}
+    made = {"node_id": node_id, "deploy_epoch": deploy_epoch, **asdict(new)}
     ends: datetime = (await tx.execute(_INSERT, made)).scalar_one()
     return deploy_epoch, ends
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -173,13 +173,27 @@ class SignedTask:
     parameters: JsonObject
 
 
-async def insert_task(tx: Transaction, node_id: UUID, values: JsonObject) -> UUID:
-    """Open a task of a locked node that has none open; a worker issues it once the deploy system has said hello.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """A task that is requested: its parameters as JSON text, its claim, and as `by` the principal.
 
-    `hello_seconds_max`: how long the hello is waited for; without it, as long as the task may take.
+    `seconds_max`: how long it may take; `hello_seconds_max`: how long the hello is waited for. `notify`: the workflow that waits for it.
     """
-    given = {"hello_seconds_max": values["seconds_max"], **values}
-    made: UUID = (await tx.execute(_INSERT, {"node_id": node_id, **given})).scalar_one()
+
+    deploy_epoch: int
+    type: TaskType
+    parameters: str
+    claim_id: int | None
+    notify: str | None
+    seconds_max: float
+    hello_seconds_max: float
+    by: str
+
+
+async def insert_task(tx: Transaction, node_id: UUID, new: NewTask) -> UUID:
+    """Open a task of a locked node that has none open; a worker issues it once the deploy system has said hello."""
+    given = {**asdict(new), "node_id": node_id, "type": new.type.value}
+    made: UUID = (await tx.execute(_INSERT, given)).scalar_one()
     return made
 
 

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.store.slot_service import keep_slots
 
@@ -141,5 +140,5 @@ async def list_quarantines(
     reading: Reading, node_id: UUID, *, every: bool, after: UUID, limit: int
 ) -> list[Quarantine]:
     """Up to `limit` quarantines of the node behind this id, the oldest first; with `every`, also those that ended."""
-    values: JsonObject = {"node_id": node_id, "every": every, "after": after, "limit": limit}
+    values: dict[str, object] = {"node_id": node_id, "every": every, "after": after, "limit": limit}
     return [Quarantine(**row._mapping) for row in await reading.execute(_LIST, values)]

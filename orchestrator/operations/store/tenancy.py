@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from berth.process.json_objects import JsonMapping
+from orchestrator.database.calls import Parameters
 from orchestrator.database.transactions import Transaction
 from orchestrator.problems import Quota, QuotaExceeded, TenantDeleted
 
@@ -22,7 +22,7 @@ async def keep_tenant(tx: Transaction, tenant_id: UUID | None) -> None:
 
 
 async def require_quota(
-    tx: Transaction, tenant_id: UUID | None, quota: Quota, count: str, values: JsonMapping, *, default: int
+    tx: Transaction, tenant_id: UUID | None, quota: Quota, count: str, values: Parameters, *, default: int
 ) -> None:
     """There is room for one more beside what the statement `count` counts, and it stays so until the transaction ends.
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from berth.process.json_objects import JsonObject
 from orchestrator.catalogue.shapes import Shape
+from orchestrator.database.calls import Parameters
 from orchestrator.database.transactions import Reading
 from orchestrator.placement.admission import AdmittedUnits
 from orchestrator.placement.earliest import Ground, Grounds
@@ -93,7 +93,7 @@ async def find_room(
     return choose(wanted.decision, wanted.sku.shape, wanted.gpus, always_free, in_window, count, spread)
 
 
-async def _nodes(reading: Reading, statement: str, values: JsonObject) -> list[FreeNode]:
+async def _nodes(reading: Reading, statement: str, values: Parameters) -> list[FreeNode]:
     return [
         FreeNode(row.node_id, row.unit_base, Layout(row.slot_count, row.half_slots), row.placement_rank, row.mask)
         for row in await reading.execute(statement, values)

@@ -163,7 +163,9 @@ def test_a_guest_of_earlier_settings_keeps_its_processors_from_a_new_one(tmp_pat
         OSError, match=r"processor 3 is pinned to the guest of allocation 0.*5, which began under other"
     ):
         now.place([1], [old])
-    assert now.place([1], [])["placement"].processors() == [3, 4, 5]
+    placement = now.place([1], [])["placement"]
+    assert placement is not None
+    assert placement.processors() == [3, 4, 5]
     assert now.place([1, 2], [old])["placement"] is None, "a slot that the host has no processors for"
 
 
@@ -216,7 +218,9 @@ def test_a_guest_is_pinned_and_not_bound_where_a_numa_node_has_too_little(tmp_pa
     for each in (GIB // 2, GIB):
         placing = Placing(PlacementSettings(1, each, slots=4, root=tmp_path))
         placing.look(SlotGpus(gpus=[]))
-        bound.append(placing.place([0, 2], [])["placement"].is_bound)
+        placement = placing.place([0, 2], [])["placement"]
+        assert placement is not None
+        bound.append(placement.is_bound)
     assert bound == [True, False]
 
 

@@ -48,12 +48,12 @@ MUTANTS: list[Mutant] = [
         "    if False:", _REFUSED,
     ),
     _mutant(
-        "every task has the time of an inspection", _BOOTS, '"seconds_max": run.work_seconds',
-        '"seconds_max": RUN_SECONDS_MAX', _WHOLE,
+        "every task has the time of an inspection", _BOOTS, ", seconds_max=run.work_seconds",
+        ", seconds_max=RUN_SECONDS_MAX", _WHOLE,
     ),
     _mutant(
-        "a hello is waited for as long as its disks need", _BOOTS, '"hello_seconds_max": RUN_SECONDS_MAX, ',
-        "", f"{_TESTS}::test_a_hello_of_a_wipe_is_not_waited_for_as_long_as_its_disks_need",
+        "a hello is waited for as long as its disks need", _BOOTS, "hello_seconds_max=RUN_SECONDS_MAX",
+        "hello_seconds_max=run.work_seconds", f"{_TESTS}::test_a_hello_of_a_wipe_is_not_waited_for_as_long_as_its_disks_need",
     ),
     _mutant(
         "the certificate ends before a large disk is erased", _BOOTS,

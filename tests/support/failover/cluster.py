@@ -18,7 +18,8 @@ import psycopg
 from psycopg import sql
 
 import migrations
-from berth.local.servers import LocalPostgres, free_port, new_password, postgres_user, run_as
+from berth.local.servers import LocalPostgres, free_port, new_password, postgres_user
+from berth.local.system_users import run_as
 from migrations.roles import Role
 from orchestrator.database.transactions import Database, connect_database
 from tests.support.waiting import wait_for

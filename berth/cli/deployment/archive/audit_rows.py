@@ -16,7 +16,6 @@ from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed
 from berth.client.audit.chain import KnownRow, entry_hash
 from berth.client.models import AuditEntry
 from berth.process.crash_points import reach
-from berth.process.json_objects import JsonObject
 
 DAYS_MIN = 30
 """The database refuses to delete younger rows (SQL `require_segment`)."""
@@ -144,7 +143,7 @@ def is_of_database(connection: Connection, sealed: Sealed) -> bool:
 def delete_sealed_rows(connection: Connection, sealed: Sealed) -> int:
     """Delete the rows of the segment, in one transaction that records it; return how many. Raises `psycopg.Error`."""
     segment = sealed.segment
-    values: JsonObject = {
+    values: dict[str, object] = {
         "sequence": sealed.sequence, "manifest": sealed.manifest_sha256, "destination": sealed.destination,
         "name": segment.name,
         "first": int(segment.first), "last": int(segment.last), "hash": segment.hash,
