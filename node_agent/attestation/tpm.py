@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -136,6 +138,7 @@ class _Session:
             process = await asyncio.create_subprocess_exec(
                 f"tpm2_{program}", *arguments, cwd=self._directory, env=self._environment,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+                process_group=0,
             )  # fmt: skip
         except OSError as error:
             raise TpmFailed(f"tpm2_{program} cannot be started; install tpm2-tools ({error.strerror})") from error
@@ -146,7 +149,9 @@ class _Session:
             raise TpmFailed(f"tpm2_{program} took longer than {CALL_SECONDS_MAX:.0f} s") from error
         finally:
             if process.returncode is None:
-                process.kill()
+                # With what it started: a child that goes on would hold the pipe open that `wait` waits for.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode != 0:
             lines = errors.decode(errors="replace").strip().splitlines()

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from node_agent.attestation.attesting import ANSWER_SECONDS_MAX, EVENT_LOG, EVENT_LOG_BYTES_MAX, attest
@@ -32,12 +33,18 @@ from tests.api.nodes.attestation.swtpm import MISSING, WHY_NOT, running_tpm
 from tests.node_agent.agents import AgentProcess, Tenant
 from tests.node_agent.conftest import Play
 from tests.node_agent.control_plane import ControlPlane
+from tests.support.waiting import wait_for
 
 NONCE, OTHER_NONCE = "ab" * 32, "cd" * 32
 SWTPM = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 _SLOW = """#!/bin/sh
 touch "{marker}"
 sleep 60
+"""
+_WITH_A_CHILD = """#!/bin/sh
+sleep 600 &
+echo $! >"{marker}"
+wait
 """
 
 
@@ -135,7 +142,7 @@ def test_an_agent_that_is_killed_meanwhile_reports_that_and_answers_the_next(pla
 def test_a_tpm_that_hangs_is_given_up_before_the_task_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, marker = tmp_path / "programs", tmp_path / "begun"
     slow.mkdir()
-    (slow / "tpm2_createek").write_text(_SLOW.format(marker=marker))
+    (slow / "tpm2_createek").write_text(_WITH_A_CHILD.format(marker=marker))
     (slow / "tpm2_createek").chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
     scratch = tmp_path / "scratch"
@@ -143,7 +150,8 @@ def test_a_tpm_that_hangs_is_given_up_before_the_task_ends(tmp_path: Path, monke
     report = asyncio.run(attest(Tpm("none", scratch), NONCE, host(tmp_path), 1.0))
     assert (report.proof, report.failure) == (None, "tpm_failed")
     assert report.detail == "the TPM did not answer within 1 s"
-    assert (marker.exists(), list(scratch.iterdir())) == (True, [])
+    assert list(scratch.iterdir()) == []
+    wait_for(lambda: not psutil.pid_exists(int(marker.read_text())), "the program's child to be ended with it")
     assert ANSWER_SECONDS_MAX < ATTEST_SECONDS_MAX
 
 
