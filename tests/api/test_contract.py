@@ -139,7 +139,7 @@ def former_name_of_the_node_id(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(Extent(2, boundaries=False), id="some"),
+        pytest.param(Extent(1, boundaries=False), id="some"),
         pytest.param(Extent(1, boundaries=True), id="boundaries", marks=pytest.mark.full),
         pytest.param(Extent(20, boundaries=True), id="many", marks=pytest.mark.full),
     ],

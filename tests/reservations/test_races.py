@@ -78,7 +78,7 @@ def test_losers_wait_for_nobody(database_url: str) -> None:
     as_client(database_url, seeded, way)
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("rounds", [40, pytest.param(3000, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_at_the_deadline_one_wins(database_url: str, rounds: int) -> None:
     """Confirm, a sweeper, a rival's hold and a rival's create come at the deadline, all at once."""
     seeded = seed_with_seats(database_url, seats=1)

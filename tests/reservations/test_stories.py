@@ -183,7 +183,7 @@ class Stories(RuleBasedStateMachine):
         return ("ok" if status < 400 else document["code"]), document
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(300, marks=[pytest.mark.full, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("examples", [5, pytest.param(300, marks=[pytest.mark.full, pytest.mark.timeout(1800)])])
 def test_stories(postgres_server: LocalPostgres, migrated_template: str, examples: int) -> None:
     Stories.server, Stories.template, Stories.told = postgres_server, migrated_template, 0
     Stories.TestCase.settings = settings(

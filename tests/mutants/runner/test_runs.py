@@ -104,8 +104,13 @@ def test_a_test_that_did_not_run_can_catch_none(tree: Path) -> None:
     ("arguments", "seconds_max", "why"),
     [
         (["test_broken.py", "test_some.py"], 60, "exit status is 2 (it was interrupted, or could not collect a file)"),
-        (["test_some.py::test_unknown"], 60, "exit status is 4 (wrong usage, or no such test)"),
-        (["test_some.py", "-k", "nothing"], 60, "exit status is 5 (no test)"),
+        pytest.param(
+            ["test_some.py::test_unknown"],
+            60,
+            "exit status is 4 (wrong usage, or no such test)",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(["test_some.py", "-k", "nothing"], 60, "exit status is 5 (no test)", marks=pytest.mark.full),
         (["test_endless.py"], 3, "the tests did not end within 3 s"),
     ],
 )
@@ -143,8 +148,10 @@ def test_outcome_of_a_mutant(status: int | None, outcomes: dict[str, str], outco
     [
         ("test_passes", "1 survived (1 unlisted), 0 broken", 1),
         ("test_fails", "test_code.py::test_fails fails without a mutant", 2),
-        ("test_skips", "test_code.py::test_skips is skipped without a mutant", 2),
-        ("test_gone", "No mutant was planted, because the tests did not run without one", 2),
+        pytest.param("test_skips", "test_code.py::test_skips is skipped without a mutant", 2, marks=pytest.mark.full),
+        pytest.param(
+            "test_gone", "No mutant was planted, because the tests did not run without one", 2, marks=pytest.mark.full
+        ),
         ("test_catches", "1 caught, 0 survived (0 unlisted), 0 broken", 0),
     ],
 )

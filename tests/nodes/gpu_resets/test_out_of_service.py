@@ -18,6 +18,7 @@ from orchestrator.operations.store.operations import Answer
 from tests.allocations.driving import ADMIN, clean_up, completed, provision, release, report, row_of, rows_of, run_with
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import SLOTS, connect, create_allocation, seed, try_create
+from tests.at_length import at_length
 from tests.discovery.topologies import gpu, topology
 from tests.nodes.answers import body_of, refusal_of
 from tests.nodes.burn_ins.running import ask as ask_for_burn_in
@@ -130,7 +131,7 @@ def test_a_slot_does_not_return_while_its_gpu_is_reset(database_url: str) -> Non
     run_with(database_url, way)
 
 
-@pytest.mark.parametrize("turn", range(4))
+@pytest.mark.parametrize("turn", at_length(range(4), [0, 1]))
 def test_a_return_and_a_request_at_once_never_both_succeed(database_url: str, turn: int) -> None:
     node = seed(database_url).nodes[0].id
 
@@ -153,7 +154,7 @@ CLAIMS_OF_TENANTS = "select count(*) from claims where owner_kind = 'allocation'
 TASKS = "select count(*) from node_tasks where type = 'diag.gpu_reset'"
 
 
-@pytest.mark.parametrize("turn", range(6))
+@pytest.mark.parametrize("turn", at_length(range(6), [0, 1]))
 def test_creates_a_return_and_a_request_at_once_give_the_slot_to_one(database_url: str, turn: int) -> None:
     seeded = seed(database_url)
     node = seeded.nodes[0].id

@@ -135,7 +135,7 @@ def test_whatever_changes_a_heartbeat_does_the_same_together_and_alone(database_
 
 # Each example drives two allocations to `active`: shrinking one would take minutes.
 @settings(
-    max_examples=8,
+    max_examples=5,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
