@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.log.event_kinds import EventKind
 from orchestrator.log.event_members import Schema
-from orchestrator.log.event_types import EVENT_KINDS, EventKind
+from orchestrator.log.event_types import EVENT_KINDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "event-types.md"
 HEAD = """\

@@ -136,6 +136,8 @@ begin
             ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_ends',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_adopt_agents',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_revoke_agents',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values

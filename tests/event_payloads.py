@@ -7,7 +7,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]
 
-from orchestrator.log.event_types import EVENT_KINDS, Visibility
+from orchestrator.log.event_kinds import Visibility
+from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
 from tests.allocations.seeding import connect
 

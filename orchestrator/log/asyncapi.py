@@ -15,9 +15,10 @@ from fastapi.responses import Response
 from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.log import asyncapi_http as http
+from orchestrator.log.event_kinds import EventKind, Visibility
 from orchestrator.log.event_members import TEXT, WHOLE
 from orchestrator.log.event_messages import CONTENT_TYPE, EVENT_MEMBERS, OPTIONAL_EVENT_MEMBERS, message_schema
-from orchestrator.log.event_types import EVENT_KINDS, EventKind, Visibility
+from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
 from orchestrator.tenants.required_roles import without_roles
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from berth.process.json_objects import JsonMapping
 
 Schema = JsonMapping
@@ -30,3 +32,10 @@ UNITS: Schema = {
 def nullable(schema: Schema) -> Schema:
     """Return the schema with null allowed."""
     return {**schema, "type": [schema["type"], "null"]}
+
+
+CERTIFICATE: Mapping[str, Schema] = {
+    "epoch": WHOLE, "serial": TEXT, "predecessor": nullable(TEXT), "key_sha256": TEXT, "authority_key_sha256": nullable(TEXT),
+    "not_before": TIME, "not_after": TIME, "pem": nullable(TEXT),
+}  # fmt: skip
+"""What is recorded of a certificate of a node or of an agent of a site."""

@@ -7,12 +7,11 @@ unlisted members. docs/reference/events.md describes the events in prose.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 
-from berth.process.json_objects import JsonObject
+from orchestrator.log.event_kinds import EventKind, Visibility
 from orchestrator.log.event_members import (
     AMOUNT,
+    CERTIFICATE,
     FENCE,
     FLAG,
     ID,
@@ -28,40 +27,13 @@ from orchestrator.log.event_members import (
     nullable,
 )  # fmt: skip
 from orchestrator.log.events import EventType
-
-
-class Visibility(StrEnum):
-    """The readers of an event; operators read every event."""
-
-    TENANT = "tenant"
-    OPERATOR = "operator"
-
+from orchestrator.log.site_event_types import SITE_EVENT_KINDS
 
 PLACE: Schema = {
     "type": "object",
     "properties": {"node_id": nullable(ID), "resource_id": nullable(TEXT), "units": UNITS, "fence": FENCE},
     "required": ["units", "fence"],
 }
-
-
-@dataclass(frozen=True, slots=True)
-class EventKind:
-    """An event type: its visibility, its meaning, and the required and optional members of its data."""
-
-    visibility: Visibility
-    summary: str
-    required: Mapping[str, Schema]
-    optional: Mapping[str, Schema] = field(default_factory=dict)
-
-    def schema(self) -> JsonObject:
-        """Return the JSON Schema of the data."""
-        return {
-            "type": "object",
-            "properties": {name: dict(schema) for name, schema in {**self.required, **self.optional}.items()},
-            "required": list(self.required),
-        }
-
-
 _PLACED: Mapping[str, Schema] = {
     "allocation_id": ID, "sku": TEXT, "shape": TEXT, "gpus": WHOLE, "region": TEXT, "node_id": ID, "units": UNITS,
     "fence": FENCE,
@@ -266,11 +238,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "a node was enrolled and has its certificate", {**_NODE, "epoch": WHOLE, "hardware_id": TEXT, "state": TEXT}
     ),
     EventType.NODE_CERTIFICATE_ISSUED: EventKind(
-        _O, "the issuer signed a certificate for a node; digests in lower-case hex",
-        {
-            "node_id": ID, "epoch": WHOLE, "serial": TEXT, "predecessor": nullable(TEXT), "key_sha256": TEXT,
-            "authority_key_sha256": nullable(TEXT), "not_before": TIME, "not_after": TIME, "pem": nullable(TEXT),
-        },
+        _O, "the issuer signed a certificate for a node; digests in lower-case hex", {"node_id": ID, **CERTIFICATE}
     ),
     EventType.NODE_ONLINE: EventKind(_O, "a node is online again", _NODE),
     EventType.NODE_OFFLINE: EventKind(_O, "a node is offline", {**_NODE, "last_seen_at": nullable(TIME)}),
@@ -396,5 +364,6 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _T, "a write was refused, and the refusal is stored",
         {"code": TEXT, "reason": nullable(TEXT), "status": WHOLE, "judged_at": TIME},
     ),
+    **SITE_EVENT_KINDS,
 }  # fmt: skip
 """Every type but those of the log itself (`OF_THE_LOG`), which are written by no command."""

@@ -1,4 +1,4 @@
-"""The tables of restores. Revisions 0050 and 0053 explain columns and indexes; a test keeps both equal."""
+"""The tables of restores. Revisions 0050, 0053 and 0059 explain columns and indexes; a test keeps both equal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ restore_replays = Table(
         "kind",
         Text,
         CheckConstraint(
-            "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt')", name="restore_replay_kind"
+            "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt', 'site_agent', 'adopt_agent')",
+            name="restore_replay_kind",
         ),
         primary_key=True,
     ),

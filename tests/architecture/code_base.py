@@ -31,7 +31,6 @@ def counts() -> dict[str, int]:
         "fullest folder of `orchestrator/`": max(in_folder.values()),
         "SQL functions": len(measures.tracked("migrations/functions/*.sql")),
         "revisions of the schema since the baseline": len(measures.tracked("migrations/versions/*r0*.py")) - 1,
-        "`dict[str, Any]` in `orchestrator/`": sum(path.read_text().count("dict[str, Any]") for path in files),
         "mutants in the catalogue": len(MUTANTS),
         "mutants that `make mutants` plants": len(selected(MUTANTS)),
         "minutes of `make mutants` on two idle cores, expected": round(estimate(selected(MUTANTS)) / 60),

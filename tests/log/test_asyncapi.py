@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
-from orchestrator.log.event_types import EVENT_KINDS, Visibility
+from orchestrator.log.event_kinds import Visibility
+from orchestrator.log.event_types import EVENT_KINDS
 from orchestrator.log.events import EventType
 from outbox_relay.messages import NO_TENANT, Subjects
 from tests.support.public_api import PublicApi

@@ -328,6 +328,7 @@ def test_only_ends_and_revocations_are_replayed() -> None:
     for action in set(ACTIONS.values()) - {"api_key.revoke"}:
         assert end_of("operation.committed", "operations/x", {**revoked, "action": action}) is None
     ends = {"provisioning.releasing.requested", "reservation.cancelled", "node.certificates_revoked",
-            "node.identity_conflict", "node.retired", "node.enrolled"}  # fmt: skip
+            "node.identity_conflict", "node.retired", "node.enrolled", "site.agent_revoked", "site.identity_conflict",
+            "site.agent_enrolled"}  # fmt: skip
     assert {each for each in EVENT_TYPES if end_of(each, f"nodes/{one}", {}) is not None} == ends
     assert end_of("provisioning.releasing.requested", "allocations/none", {}) is None

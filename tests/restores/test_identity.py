@@ -25,12 +25,12 @@ from orchestrator.nodes.store.nodes import lock_node
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Unauthenticated
 from tests.allocations.driving import ADMIN, operation, rows_of, run_with
-from tests.allocations.seeding import Seeded, connect, seed
+from tests.allocations.seeding import Seeded, seed
 from tests.api.calling import signing_request
 from tests.berth.commands import berth
 from tests.databases import copied_database
 from tests.restores.conftest import NO_NATS
-from tests.support.rebuilding import run as rebuild
+from tests.restores.publishing import publish
 
 RENEWED, REVOKED, AGAIN, UNTOUCHED = range(4)
 
@@ -134,21 +134,13 @@ def past(postgres_server: LocalPostgres, database_url: str, nats_url: str, tmp_p
         yield Past(url, nats_url, fleet)
 
 
-def publish(url: str, nats_url: str) -> None:
-    """Give every event its version, and publish it."""
-    with connect(url) as connection:
-        while connection.execute("select log_advance(1000)").fetchone() != (0,):
-            continue
-    rebuild(url, nats_url)
-
-
 @pytest.mark.full
 def test_a_certificate_of_the_lost_interval_is_adopted_unless_the_node_was_revoked_in_it(
     past: Past, tmp_path: Path
 ) -> None:
     past.berth("restore", "begin")
     past.berth("restore", "export", "--to", str(tmp_path / "lost"))
-    assert "adopt    2 certificates" in past.berth("restore", "run")
+    assert "adopt    2 certificates of nodes" in past.berth("restore", "run")
     assert past.let_in() == {
         RENEWED: [True, True, True], REVOKED: [False, False], AGAIN: [False, False], UNTOUCHED: [True],
     }  # fmt: skip

@@ -32,7 +32,6 @@ from tests.support.states_as_rows import ALLOCATION_STATES, RESERVATION_STATES
 
 Case = TypeVar("Case", bound=Callable[..., None])
 Session = psycopg.Connection[Any]
-
 EXERCISED: set[str] = set()
 
 
@@ -382,7 +381,7 @@ def test_the_history_of_hardware_is_only_appended(schema: Session) -> None:
         assert refusal(schema, statement) == ("BB002", "hardware_history")
 
 
-@exercises("quarantines_are_noted", "fault_reports_are_noted", "certificate_noted")
+@exercises("quarantines_are_noted", "fault_reports_are_noted", "certificate_noted", "site_certificate_noted")
 def test_quarantines_and_fault_reports_are_noted(schema: Session) -> None:
     put(schema, "nodes")
     put(schema, "hardware_places")
@@ -391,10 +390,11 @@ def test_quarantines_and_fault_reports_are_noted(schema: Session) -> None:
     schema.execute("update slot_quarantines set note = 'n', returned_by = 'admin:b', returned_at = clock_timestamp()")
     insert(schema, "fault_reports", slots=[0, 2])
     columns = "serial || ' ' || happened || ' by ' || actor || ': ' || detail || coalesce(evidence, '')"
-    noted = schema.execute(f"select {columns} from hardware_history order by id".encode()).fetchall()
-    assert [row[0] for row in noted] == [
+    assert [row[0] for row in schema.execute(f"select {columns} from hardware_history order by id".encode())] == [
         "1652 quarantined by admin:a: rdmesg", "1652 returned by admin:b: n", "1652 fault_reported by tenant:a: reported: slow",
     ]  # fmt: skip
+    put(schema, "site_agents")
     insert(schema, "node_certificates", pem="PEM")
-    issued = schema.execute("select event_type, payload ->> 'pem' from outbox order by id desc limit 1").fetchall()
-    assert issued == [("node.certificate_issued", "PEM")]
+    insert(schema, "site_agent_certificates", pem="PEM")
+    issued = schema.execute("select event_type, payload ->> 'pem' from outbox order by id desc limit 2")
+    assert issued.fetchall() == [("site.certificate_issued", "PEM"), ("node.certificate_issued", "PEM")]

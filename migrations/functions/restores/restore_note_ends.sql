@@ -1,6 +1,6 @@
 -- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at, detail), whose object exists here
--- and has not ended: they are replayed; and certificates that were issued to nodes which have the same epoch here. Returns kind and
--- id of those. The first event that ended an object counts; a repetition changes nothing. Raises BR001 if the restore with this epoch is not open.
+-- and has not ended: they are replayed; and certificates that were issued to nodes and agents of sites which have the same epoch
+-- here. Returns kind and id of those. The first event that ended an object counts; a repetition changes nothing. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_note_ends(p_epoch uuid, p_ends jsonb) returns table (kind text, subject_id uuid)
 language plpgsql security definer set search_path = public, pg_temp as $$
 #variable_conflict use_column
@@ -20,6 +20,9 @@ begin
             when 'certificates' then exists (select from node_certificates c where c.node_id = n.subject_id and c.revoked_at is null)
             when 'adopt' then exists (select from nodes x where x.id = (n.detail ->> 'node_id')::uuid
                                       and x.epoch = (n.detail ->> 'epoch')::bigint)
+            when 'site_agent' then exists (select from site_agents g where g.id = n.subject_id and g.state <> 'retired')
+            when 'adopt_agent' then exists (select from site_agents g where g.id = (n.detail ->> 'agent_id')::uuid
+                                            and g.epoch = (n.detail ->> 'epoch')::bigint)
             else false end
     ), noted as (
         insert into restore_replays as w (epoch, kind, subject_id, version, ended_at, detail)

@@ -177,7 +177,8 @@ class SignedTask:
 class NewTask:
     """A task that is requested: its parameters as JSON text, its claim, and as `by` the principal.
 
-    `seconds_max`: how long it may take; `hello_seconds_max`: how long the hello is waited for. `notify`: the workflow that waits for it.
+    `seconds_max`: how long it may take; `hello_seconds_max`: how long the hello is waited for; `notify`: the workflow that
+    waits for its end.
     """
 
     deploy_epoch: int

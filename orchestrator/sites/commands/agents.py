@@ -6,11 +6,14 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
+from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction, TransactionConflict
+from orchestrator.log.events import Event, EventType
+from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.certificate_waits import wait_for_certificate
 from orchestrator.nodes.certificates import key_digest, read_signing_request
 from orchestrator.nodes.store import certificates, enrolment
@@ -82,6 +85,8 @@ async def revoke_agent(
         revoked = await certificates.revoke_certificates(tx, agent_id, reason, _AGENT)
         await agents.retire_agent(tx, agent_id)
         said = {"agent_id": str(agent_id), "reason": reason, "certificates": revoked}
+        payload = {"site_id": site_id, **said}
+        await _announce(tx, EventType.SITE_AGENT_REVOKED, agent_id, payload, operation.request_id)
         await audit.record(tx, actor, "site.revoke_agent", f"sites/{site_id}", said, operation.request_id)
         return Done(200, agent_document(await agents.read_agent(tx, agent_id)), agent_id)
 
@@ -134,6 +139,7 @@ async def _enrol(
         tx, agent_id, epoch, predecessor=None, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id
     )
     said = {"name": name, "epoch": epoch, "hardware_id": hardware_id}
+    await _announce(tx, EventType.SITE_AGENT_ENROLLED, agent_id, {"agent_id": agent_id, **said}, request_id)
     await audit.record(tx, actor_of(agent_id), "site.enrol_agent", f"site-agents/{agent_id}", said, request_id)
     return agent_id, epoch, request
 
@@ -179,6 +185,7 @@ async def _request_successor(
     if link.successor_key_sha256 is not None or recorded is not None:
         name = await agents.suspend_agent(tx, agent_id)
         said = {"name": name, "epoch": epoch, "serial": serial}
+        await _announce(tx, EventType.SITE_IDENTITY_CONFLICT, agent_id, {"agent_id": agent_id, **said}, request_id)
         await audit.record(tx, actor_of(agent_id), "site.refuse_renewal", f"site-agents/{agent_id}", said, request_id)
         return None
     if link.valid >= VALID_PER_NODE_MAX:
@@ -188,3 +195,9 @@ async def _request_successor(
     return await agents.record_agent_request(
         tx, agent_id, epoch, predecessor=serial, key_sha256=key_sha256, csr_pem=csr_pem, request_id=request_id
     )
+
+
+async def _announce(
+    tx: Transaction, event_type: EventType, agent_id: UUID, payload: JsonObject, request_id: str | None
+) -> None:
+    await append_event(tx, Event(event_type, f"site-agents/{agent_id}", uuid4(), None, payload, None, request_id))

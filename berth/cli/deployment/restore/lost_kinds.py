@@ -36,9 +36,14 @@ CONSEQUENCE: Final = Kind("consequence", None)
 UNKNOWN: Final = Kind("unknown", "find out what it changed by its audit record or its payload, and do it again")
 REPLAYED: Final = "replayed: `berth restore run`, and the worker once the restore is closed, do it again"
 ENROL_AGAIN: Final = "enrol the node again (`berth node token`): its certificates of the lost interval are refused"
+ENROL_AGENT_AGAIN: Final = (
+    "enrol the agent again (`berth site enrol-agent`): its certificates of the lost interval are refused"
+)
 NEXT_STEPS: Final[Mapping[str, str]] = {
     "certificates": f"`berth restore run` revokes the certificates that the database has of the node. {ENROL_AGAIN}",
     "adopt": "`berth restore run` adopts the certificate, unless those of the node were revoked in the lost interval",
+    "site_agent": f"`berth restore run` revokes the agent again. To use it again, {ENROL_AGENT_AGAIN}",
+    "adopt_agent": "`berth restore run` adopts the certificate, unless the agent was revoked in the lost interval",
 }
 """By kind of a replay, where more is to be said than `REPLAYED`."""
 _AGAIN: Final = "the tenant does it again, with the same or another idempotency key"
@@ -71,6 +76,10 @@ _BY_EVENT: Final[Mapping[str, Kind]] = {
     "node.certificate_issued": Kind("certificate_issued", ENROL_AGAIN),
     "node.certificates_revoked": Kind("certificates_revoked", "the node does not exist: nothing is to be done"),
     "node.identity_conflict": Kind("certificates_revoked", "the node does not exist: nothing is to be done"),
+    "site.agent_enrolled": Kind("site_agent_enrolled", ENROL_AGENT_AGAIN),
+    "site.certificate_issued": Kind("site_certificate_issued", ENROL_AGENT_AGAIN),
+    "site.agent_revoked": Kind("site_agent_revoked", "the agent does not exist: nothing is to be done"),
+    "site.identity_conflict": Kind("site_agent_revoked", "the agent does not exist: nothing is to be done"),
     "node.retired": Kind(
         "node_retired", "its certificates are revoked again; retire the node again (`berth node retire`)"
     ),
@@ -108,7 +117,13 @@ _ENDS: Final[Mapping[str, str]] = {
     "node.retired": "certificates",
     # Its earlier certificates were revoked by it.
     "node.enrolled": "certificates",
+    "site.agent_revoked": "site_agent",
+    "site.identity_conflict": "site_agent",
+    "site.agent_enrolled": "site_agent",
 }
+_ISSUED: Final[Mapping[str, str]] = {"node.certificate_issued": "adopt", "site.certificate_issued": "adopt_agent"}
+ADOPTED: Final = frozenset(_ISSUED.values())
+"""Kinds of replays that need what the event says of a certificate."""
 
 
 def kind_of(event_type: str, data: JsonMapping) -> Kind:
@@ -144,8 +159,8 @@ def end_of(event_type: str, subject: str, data: JsonMapping, event_id: str = "")
     """What the event ended or revoked, if that may be replayed; of a certificate that was issued, the event itself."""
     if event_type == "operation.committed" and data.get("action") == "api_key.revoke":
         return _end("api_key", str(data.get("object", "")))
-    if event_type == "node.certificate_issued":
-        return _end("adopt", event_id)
+    if event_type in _ISSUED:
+        return _end(_ISSUED[event_type], event_id)
     kind = _ENDS.get(event_type)
     return None if kind is None else _end(kind, subject)
 

@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from berth.cli.deployment.restore.gate import Connection
 from berth.cli.deployment.restore.lost_events import Lost
-from berth.cli.deployment.restore.lost_kinds import End, end_of
+from berth.cli.deployment.restore.lost_kinds import ADOPTED, End, end_of
 from berth.cli.endings import Refused
 
 # Committed before the moment, and published after it: they are in the restored outbox, and are published again.
@@ -45,7 +45,7 @@ def note_ends(connection: Connection, epoch: UUID, lost: Sequence[Lost]) -> set[
             "subject_id": str(end.subject_id),
             "version": event.version,
             "ended_at": event.occurred_at,
-            "detail": event.data if end.kind == "adopt" else None,
+            "detail": event.data if end.kind in ADOPTED else None,
         }
         for event, end in named
     ]

@@ -66,12 +66,16 @@ def _value(connection: gate.Connection, query: LiteralString, epoch: UUID) -> An
 
 def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     found = _value(connection, "select restore_revoke(%s)", epoch)
-    show("revoke", f"{found} API keys and nodes that were revoked in the lost interval are revoked again")
+    agents = _value(connection, "select restore_revoke_agents(%s)", epoch)
+    said = f"{found} API keys and nodes, and {agents} agents of sites"
+    show("revoke", f"{said}, that were revoked in the lost interval are revoked again")
 
 
 def _adopt(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     found = _value(connection, "select restore_adopt(%s)", epoch)
-    show("adopt", f"{found} certificates that were issued to nodes in the lost interval are adopted")
+    agents = _value(connection, "select restore_adopt_agents(%s)", epoch)
+    said = f"{found} certificates of nodes, and {agents} of agents of sites"
+    show("adopt", f"{said}, that were issued in the lost interval are adopted")
 
 
 def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
