@@ -72,6 +72,7 @@ class TaskType(StrEnum):
     METAL_EJECT_MEDIUM = "metal.eject_medium"
     METAL_REACH = "metal.reach"
     METAL_RESET_BMC = "metal.reset_bmc"
+    METAL_MOVE_PORTS = "metal.move_ports"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

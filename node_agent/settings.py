@@ -91,6 +91,10 @@ class Settings(BaseSettings):
         le=600,
         description="`--site`: time between two rounds that ask each BMC of the site whether it answers",
     )
+    site_switches_file: Path | None = Field(
+        None,
+        description="`--site`: JSON file with the switches of the site, by name: driver and its options; default: none",
+    )
     site_media_url: str | None = Field(
         None,
         pattern=r"^https?://[^/\s]+$",

@@ -54,7 +54,7 @@ from berth.cli.images.importing import import_image
 from berth.cli.proof import certificates
 from berth.cli.rollout import commands as rollout
 from berth.cli.session import command
-from berth.cli.sites import bmcs, sites
+from berth.cli.sites import bmcs, ports, sites
 
 EPILOG = (
     "The API is found through BERTH_API_URL and BERTH_API_KEY or `berth login`, or through the local stack's state directory "
@@ -116,6 +116,8 @@ command(nodes.app, "attestation")(attestations.attestation)
 command(nodes.app, "gpu-reset")(gpu_resets.gpu_reset)
 command(nodes.app, "gpu-resets")(gpu_resets.list_gpu_resets)
 nodes.app.add_typer(bmcs.app, name="bmc")
+nodes.app.add_typer(ports.app, name="port")
+sites.app.add_typer(ports.segments_app, name="segments")
 app.add_typer(sites.app, name="site")
 app.add_typer(firmware.app, name="firmware")
 app.add_typer(tenants.tenants, name="tenant")

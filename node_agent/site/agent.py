@@ -37,7 +37,10 @@ from node_agent.site.effects import BmcEffects, StoreRefused
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.site.metrics import SiteMetrics
+from node_agent.site.ports import SitePorts
 from node_agent.site.runner import Runner
+from node_agent.switches.contract import Switch
+from node_agent.switches.listed import read_switches
 from node_agent.wiping.build import agent_version
 from node_agent.wire.sites import LeaseAnswer, LeaseRequest, StoredPassword, StorePassword
 
@@ -70,6 +73,7 @@ class SiteAgent:
         self._enrolment = Enrolment(settings, store, self._key_sets, self._clock, self._connection, None, SITE_PATHS)
         self._lease = Lease()
         self._media = SiteMedia(MediaPlace.of(settings), self._lease, metrics.registry)
+        self._ports = SitePorts(_switches(settings.site_switches_file))
         self._run_id = uuid4()
         self._bmc_liveness = BmcLiveness(
             self._run_id, self._lease, self._connection, self._metrics, ask_bmc, settings.site_bmc_check_seconds
@@ -223,6 +227,7 @@ class SiteAgent:
             self._clock,
             self._store_password,
             self._media,
+            self._ports,
         )
         return Runner(
             self._trust(), self._run_id, self._lease, self._journal, self._clock, effects, self._connection, self._metrics,
@@ -274,6 +279,14 @@ class SiteAgent:
             "lease_held": self._lease.seconds_left() > 0,
             "last_contact_age_seconds": round(age, 3) if self._clock.known else None,
         }
+
+
+def _switches(path: Path | None) -> dict[str, Switch]:
+    """The switches of the site; none without a file. Raises CannotStart."""
+    try:
+        return {} if path is None else read_switches(path)
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"BERTH_SITE_SWITCHES_FILE: {error}") from error
 
 
 def _sealing_key(path: Path) -> X25519PrivateKey:

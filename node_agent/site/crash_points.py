@@ -29,5 +29,7 @@ class CrashPoint(StrEnum):
     END_AFTER_EJECTED = "end.after_ejected"
     END_AFTER_DISK = "end.after_disk"
     RESET_AFTER_BACK = "bmc_reset.after_back"
+    PORTS_BEFORE_MOVED = "ports.before_moved"
+    PORTS_AFTER_ONE = "ports.after_one"
     REPORT_BEFORE_SENT = "bmc_report.before_sent"
     REPORT_AFTER_ANSWER = "bmc_report.after_answer"

@@ -30,8 +30,10 @@ from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.descriptions import inventory_of
 from node_agent.site.lease import Lease, LeaseEnded
 from node_agent.site.media import SiteMedia
+from node_agent.site.ports import SitePorts
 from node_agent.site.problems import NotDone
 from node_agent.site.reaching import reach
+from node_agent.switches.contract import SwitchProblem, SwitchUnanswered
 from node_agent.wire.deploy_medium import DeployMedium
 from node_agent.wire.sites import (
     BmcPassword,
@@ -41,6 +43,7 @@ from node_agent.wire.sites import (
     StoredPassword,
     StorePassword,
 )
+from node_agent.wire.switches import PortFound
 
 log = structlog.get_logger("node_agent.site.effects")
 
@@ -75,7 +78,7 @@ class BmcEffects:
 
     def __init__(
         self, agent_id: UUID, key: X25519PrivateKey, connect: Connect, lease: Lease, clock: ServerClock, store: Store,
-        media: SiteMedia,
+        media: SiteMedia, ports: SitePorts | None = None,
     ) -> None:  # fmt: skip
         self._agent_id = agent_id
         self._key = key
@@ -84,6 +87,7 @@ class BmcEffects:
         self._clock = clock
         self._store = store
         self._media = media
+        self._ports = ports or SitePorts({})
         self._quiet: set[UUID] = set()
         """Machines whose last command under this lease had its effect: none can be queued."""
 
@@ -102,6 +106,8 @@ class BmcEffects:
                     return await self._eject(order)
                 if body.type is TaskType.METAL_RESET_BMC:
                     return await self._bmc_reset(order)
+                if body.type is TaskType.METAL_MOVE_PORTS:
+                    return await self._ports_moved(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
                 return await self._powered(order)
@@ -112,6 +118,10 @@ class BmcEffects:
         except BmcProblem as problem:
             # A state that was not reached may still be: a command was sent, or another one is queued.
             outcome = "unknown" if isinstance(problem, NotSettled) else "failed"
+            return self._report(order, outcome, code=problem.code, detail=problem.detail)
+        except SwitchProblem as problem:
+            # What was sent without an answer may have its effect; a switch that refuses has none.
+            outcome = "unknown" if isinstance(problem, SwitchUnanswered) else "failed"
             return self._report(order, outcome, code=problem.code, detail=problem.detail)
         except NotDone as failure:
             return self._report(order, "failed", code=failure.code, detail=str(failure))
@@ -132,6 +142,13 @@ class BmcEffects:
         generation, found = await self._with_password(order, resets.reset_bmc)
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
+    async def _ports_moved(self, order: Order) -> BmcTaskReport:
+        found = await self._ports.carry_out(order.parameters.ports, order.body.fence, self._guard(order))
+        return self._report(order, "completed", ports=found)
+
+    def _guard(self, order: Order) -> Callable[[], None]:
+        return lambda: self._lease.require(order.lease_fence)
+
     async def _reached_by_ssh(self, order: Order) -> BmcTaskReport:
         server = order.parameters.reach
         if server is None:
@@ -148,6 +165,7 @@ class BmcEffects:
 
     async def _powered(self, order: Order) -> BmcTaskReport:
         """Perform what commands the power of the machine. Until it has ended well, a command may be queued."""
+        await self._ports.require(order.parameters.ports, self._guard(order))
         node_id = order.body.node_id
         is_quiet = node_id in self._quiet
         self._quiet.discard(node_id)
@@ -301,13 +319,14 @@ class BmcEffects:
     def _report(
         order: Order, outcome: str, *, generation: int | None = None, power_state: str | None = None,
         found: SystemDescription | None = None, code: str | None = None, detail: str = "",
+        ports: list[PortFound] | None = None,
     ) -> BmcTaskReport:  # fmt: skip
         failure = (
             None if code is None else BmcTaskFailure(code=code, detail=detail.replace("\0", "")[:DETAIL_LENGTH_MAX])
         )
         return BmcTaskReport(
             fence=order.body.fence, lease_fence=order.lease_fence, outcome=outcome, generation=generation,
-            power_state=power_state, inventory=None if found is None else inventory_of(found), failure=failure,
+            power_state=power_state, inventory=None if found is None else inventory_of(found), failure=failure, ports=ports,
         )  # fmt: skip
 
 

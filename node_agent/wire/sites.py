@@ -17,6 +17,7 @@ from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
 from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
 from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
+from node_agent.wire.switches import PORTS_MAX, PortFound, PortOrder
 
 SEALED_LENGTH_MAX: Final = 1024
 RECIPIENTS_MAX: Final = 9
@@ -39,7 +40,7 @@ ServerFacts = Literal["superseded", "already_applied", "lease_lost"]
 
 class BmcTaskKind(StrEnum):
     """What is requested of a BMC. Its task is `metal.` and this, or `metal.rotate_credentials`, `metal.start_deploy_system`,
-    `metal.end_deploy_system`, `metal.eject_medium`."""
+    `metal.end_deploy_system`, `metal.eject_medium`; of `check_ports` it is `metal.move_ports` too."""
 
     LOOK = "look"
     ROTATE = "rotate"
@@ -52,6 +53,8 @@ class BmcTaskKind(StrEnum):
     EJECT = "eject"
     REACH = "reach"
     RESET_BMC = "reset_bmc"
+    MOVE_PORTS = "move_ports"
+    CHECK_PORTS = "check_ports"
 
 
 class BmcPassword(Wire):
@@ -85,7 +88,8 @@ class SshServer(Wire):
 class BmcTaskParameters(Wire):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
-    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone.
+    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `ports`: of `metal.move_ports`, and where a run
+    switches a machine on whose ports must be where it has left them.
     """
 
     site_id: UUID
@@ -98,6 +102,7 @@ class BmcTaskParameters(Wire):
     # Left out if there is none: an agent of the version before refuses unknown parameters.
     boot: DeployBoot | None = Field(None, exclude_if=lambda it: it is None)
     reach: SshServer | None = Field(None, exclude_if=lambda it: it is None)
+    ports: PortOrder | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class LeaseRequest(Wire):
@@ -261,6 +266,9 @@ class BmcTaskReport(Wire):
     power_state: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z]+$")] | None = None
     inventory: BmcInventory | None = None
     failure: BmcTaskFailure | None = None
+    ports: Annotated[list[PortFound], Field(max_length=PORTS_MAX)] | None = Field(
+        None, exclude_if=lambda it: it is None
+    )
 
 
 class BmcTaskAnswer(FromServer):

@@ -48,6 +48,7 @@ from orchestrator.sites import bmc_endpoints as bmcs
 from orchestrator.sites import endpoints as sites
 from orchestrator.sites import enrolment_endpoints as site_enrolment
 from orchestrator.sites import run_endpoints as deploy_runs
+from orchestrator.sites.ports import endpoints as switch_ports
 from orchestrator.tasks import endpoints as tasks
 from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
@@ -98,6 +99,7 @@ PUBLIC = {
         bmcs.router,
         deploy_runs.router,
         attestation_endpoints.router,
+        switch_ports.router,
         audit.router,
         admin_log.dead_letters,
         admin_log.consumers,

@@ -50,6 +50,10 @@ _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _SLOTS_ENDED = {"node_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)}
 _ATTESTED = {"node_id": ID, "attestation_id": ID, "verdict": TEXT, "code": nullable(TEXT), "detail": TEXT}
 _BMC_RESET = {"node_id": ID, "task_id": ID, "outcome": TEXT, "failure": nullable(TEXT)}
+_PORTS_MOVED = {
+    "node_id": ID, "task_id": ID, "place": nullable(TEXT), "vlan": nullable(WHOLE), "isolation": nullable(TEXT), "outcome": TEXT,
+    "failure": nullable(TEXT),
+}  # fmt: skip
 _RUN_ENDED = {"node_id": ID, "deploy_run_id": ID, "kind": TEXT, "outcome": TEXT, "failure": nullable(TEXT)}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 _BALANCE: Mapping[str, Schema] = {
@@ -285,6 +289,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     ),
     EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
     EventType.NODE_BMC_RESET_ENDED: EventKind(_O, "a reset of a BMC has ended", _BMC_RESET),
+    EventType.NODE_PORTS_MOVED: EventKind(_O, "the ports of a machine were to be moved", _PORTS_MOVED),
     EventType.NODE_ATTESTATION_ENDED: EventKind(_O, "an attestation on demand has ended", _ATTESTED),
     EventType.NODE_DEPLOY_RUN_ENDED: EventKind(
         _O, "a run of a deploy system has ended", _RUN_ENDED, {"findings": {"type": "array", "items": OBJECT}}

@@ -65,6 +65,7 @@ class EventType(StrEnum):
     NODE_BURN_IN_ENDED = "node.burn_in_ended"
     NODE_GPU_RESET_ENDED = "node.gpu_reset_ended"
     NODE_BMC_RESET_ENDED = "node.bmc_reset_ended"
+    NODE_PORTS_MOVED = "node.ports_moved"
     NODE_ATTESTATION_ENDED = "node.attestation_ended"
     NODE_DEPLOY_RUN_ENDED = "node.deploy_run_ended"
     NODE_ORPHAN_FOUND = "node.orphan_found"

@@ -112,6 +112,7 @@ def run_document(run: DeployRun, wipe: JsonObject | None = None) -> JsonObject:
         "outcome": None if run.outcome is None else run.outcome.value,
         "failure": run.failure,
         "wipe": wipe,
+        "isolation": run.isolation,
         "findings": [{**finding, "next_step": next_step_of(finding["code"])} for finding in run.findings],
         "waits": wait_document(run.waits_for, run.waits_since, run.waits_until),
     }

@@ -37,6 +37,8 @@ TYPES: Final = {
     BmcTaskKind.EJECT: TaskType.METAL_EJECT_MEDIUM,
     BmcTaskKind.REACH: TaskType.METAL_REACH,
     BmcTaskKind.RESET_BMC: TaskType.METAL_RESET_BMC,
+    BmcTaskKind.MOVE_PORTS: TaskType.METAL_MOVE_PORTS,
+    BmcTaskKind.CHECK_PORTS: TaskType.METAL_MOVE_PORTS,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""

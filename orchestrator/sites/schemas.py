@@ -251,5 +251,8 @@ class DeployRun(BaseModel):
     outcome: RunOutcome | None = Field(description="null: it is open")
     failure: str | None = Field(description="why it failed: a code, and what was found")
     wipe: ReportedWipe | None = Field(description="null: it wipes nothing, or nothing was reported")
+    isolation: Literal["none", "vlan"] = Field(
+        description="what separates the machine from others, as its ports were read back last in this run"
+    )
     findings: list[Finding] = Field(description="what is wrong with the machine after a release, which completes")
     waits: Waits | None

@@ -216,7 +216,7 @@ bmc_tasks = Table(
         Text,
         CheckConstraint(
             "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy',"
-            " 'eject', 'reach', 'reset_bmc')",
+            " 'eject', 'reach', 'reset_bmc', 'move_ports', 'check_ports')",
             name="bmc_task_kind",
         ),
         nullable=False,

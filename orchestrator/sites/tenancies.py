@@ -35,6 +35,7 @@ from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunOwner, Run
 from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store.inventories import is_awaited
 from orchestrator.problems import InvalidState
+from orchestrator.sites.ports.store import has_ports
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.store import bmc_tasks
 from orchestrator.sites.store.bmcs import Bmc
@@ -133,6 +134,9 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
     if task.type in SWITCHES:
         leaves_rescue = await run_store.leaves_rescue(tx, node_id)
         return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX, leaves_rescue), medium
+    if task.type is TaskType.RESCUE and await has_ports(tx, node_id):
+        # It is prepared in the provisioning segment, and cannot learn in the tenant's that it was handed over.
+        raise NotDeployable(TASK_REFUSED, "port_isolated: a machine whose switch ports are moved has no rescue system")
     if task.type is TaskType.RESCUE:
         return rescue_of(await site_tasks.read_login_keys(tx, task.allocation_id)), medium
     report = MetalInspectReport.model_validate(known.report)
@@ -192,6 +196,7 @@ async def _provisioned(tx: Transaction, run: DeployRun) -> JsonObject:
         "evidence": {
             "devices": [_device(disk.serial) for disk in disks if disk.serial is not None],
             "deploy_run": str(run.id), "root_disk": report.root_disk.model_dump(), "boot_entry": report.boot_entry,
+            "isolation": run.isolation,
         },
     }  # fmt: skip
 

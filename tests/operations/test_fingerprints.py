@@ -29,7 +29,7 @@ TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a":
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
-    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AcceptedFirmware",
+    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AcceptedFirmware", "SwitchPort",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
@@ -107,6 +107,13 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("AcceptAttestation", {"attestation_id": ID}, "4fd054da681a4827"),
     ("SwitchMachine", {"verb": "off"}, "7c7e29f2fe2de3ee"),
+    (
+        "PutSegments",
+        {"provisioning_vlan": 100, "first_tenant_vlan": 1000, "last_tenant_vlan": 1999},
+        "f7c20aa15ac2bb95",
+    ),
+    ("PutPorts", {"ports": []}, "7bf1fa66ff6844ac"),
+    ("MovePorts", {"to": "check"}, "91b3f736509eed80"),
     (
         "PutBmc",
         {"site_id": ID, "url": "https://192.0.2.7", "certificate_sha256": "ab" * 32, "username": "root"},

@@ -22,7 +22,7 @@ from tests.schema import (
     checks_of_restores,
 )
 from tests.schema.catalog import check_constraints
-from tests.schema.metal import checks_of_attestations, checks_of_deploy_systems, checks_of_sites
+from tests.schema.metal import checks_of_attestations, checks_of_deploy_systems, checks_of_ports, checks_of_sites
 from tests.support.rows import insert
 
 CHECKS = {
@@ -41,6 +41,7 @@ CHECKS = {
     **checks_of_catalogue.GUEST_SIZES,
     **checks_of_networks.CHECKS,
     **checks_of_sites.CHECKS,
+    **checks_of_ports.CHECKS,
 }
 
 

@@ -28,6 +28,9 @@ from node_agent.site.bmcs import DEADLINES, Guard, GuardedTransport
 from node_agent.site.effects import BmcEffects, Order, StoreRefused
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
+from node_agent.site.ports import SitePorts
+from node_agent.switches.contract import Switch
+from node_agent.switches.placing import PlacingTimes
 from node_agent.wire.sites import (
     BmcTaskAnswer,
     BmcTaskKind,
@@ -112,6 +115,8 @@ class Rotations:
     def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey, medium: Path | None) -> None:
         self.fleet, self.context, self._signing, self._medium = fleet, context, key, medium
         self.worker = self.api = context
+        self.switches: dict[str, Switch] = {}
+        self.settle_seconds = 0.0
         self.recovery = X25519PrivateKey.generate()
         self.site_id = uuid.UUID(str(fleet.one(_SITE, self.recovery.public_key().public_bytes_raw())))
         self.first, self.second = self._agent("first"), self._agent("second")
@@ -174,7 +179,8 @@ class Rotations:
 
         clock = ServerClock()
         clock.observe(datetime.now(UTC))
-        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store, agent.media)
+        ports = SitePorts(self.switches, PlacingTimes(self.settle_seconds, 0.05))
+        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store, agent.media, ports)
         report: BmcTaskReport = await effects.carry_out(order)
         await step()
         answer = await accept_bmc_report(self.context, agent.id, machine.task_id, report, "r")

@@ -188,6 +188,18 @@ FIRST: dict[str, Row] = {
         "generation": 1, "changed_by": "admin:a",
     },
     "bmc_credentials": {"node_id": NODE, "generation": 1, "recipient": number(70), "sealed": "x"},
+    "site_segments": {
+        "site_id": number(70), "provisioning_vlan": 100, "first_vlan": 1000, "last_vlan": 1999, "quarantine_seconds": 600,
+        "changed_by": "admin:a",
+    },
+    "tenant_segments": {"site_id": number(70), "vlan": 1000, "tenant_id": TENANT, "fence": 1},
+    "node_ports": {
+        "node_id": NODE, "site_id": number(70), "switch": "leaf-1", "port": "Ethernet8", "mac": "52:54:00:00:00:01",
+        "set_by": "admin:a",
+    },
+    "node_segments": {
+        "node_id": NODE, "site_id": number(70), "place": "tenant", "vlan": 1000, "tenant_vlan": 1000,
+    },
     "bmc_tasks": {
         "id": number(74), "node_id": NODE, "site_id": number(70), "kind": "look", "requested_by": "admin:a",
         "waits_for": "lease", "waits_since": NOW, "waits_until": LATER,
@@ -288,6 +300,10 @@ SECOND: dict[str, Row] = {
     "site_agent_certificate_requests": {"id": OTHER, "agent_id": OTHER, "agent_epoch": 2, "predecessor": "02"},
     "node_bmcs": {"node_id": OTHER},
     "bmc_credentials": {"node_id": OTHER, "generation": 2, "recipient": OTHER},
+    "site_segments": {"site_id": OTHER},
+    "tenant_segments": {"site_id": OTHER, "vlan": 1001, "tenant_id": OTHER},
+    "node_ports": {"site_id": OTHER, "switch": "leaf-2", "port": "Ethernet9", "mac": "52:54:00:00:00:02"},
+    "node_segments": {"node_id": OTHER},
     "bmc_tasks": {"id": OTHER, "node_id": OTHER},
     "node_tpms": {"node_id": OTHER},
     "pool_attestations": {"pool_id": 2},

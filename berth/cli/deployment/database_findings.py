@@ -10,6 +10,7 @@ import migrations
 from berth.cli.deployment.attestation_finding import attestation_finding
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.hardware_finding import hardware_finding
+from berth.cli.deployment.isolation_finding import isolation_finding
 from berth.cli.deployment.maintenance_finding import maintenance_finding
 from berth.cli.deployment.node_trust import node_trust_findings
 from berth.cli.deployment.operator_findings import operator_findings
@@ -73,6 +74,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield hardware_finding(url)
     yield site_finding(url)
     yield release_finding(url)
+    yield isolation_finding(url)
     yield attestation_finding(url)
     yield machine_finding(url)
     yield from node_trust_findings(url)

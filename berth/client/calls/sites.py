@@ -9,6 +9,7 @@ from uuid import UUID
 from berth.client.calls.call import Call, read, read_page, remove, write
 from berth.client.hardware.deploy_systems import DeployRun
 from berth.client.hardware.sites import Bmc, SealedBmcPassword, Site, SiteAgent, SiteAgentToken
+from berth.client.hardware.switches import NodePorts, SiteSegments, SwitchPort
 from berth.client.models import Page
 from berth.process.json_objects import JsonMapping, JsonObject
 
@@ -141,3 +142,44 @@ def get_deploy_run(node_id: UUID) -> Call[DeployRun]:
 def stop_deploy_run(node_id: UUID, *, idempotency_key: str | None = None) -> Call[DeployRun]:
     """Stop the open run of a node: the machine is switched off and the medium taken away. Raises `NotFound`, `InvalidState`."""
     return write("POST", f"{NODES}/{node_id}/deploy-system/run/stop", DeployRun, {}, idempotency_key)
+
+
+def get_site_segments(site_id: UUID) -> Call[SiteSegments]:
+    """The VLANs of a site, and which of them tenants have. Raises `NotFound`."""
+    return read(f"{SITES}/{site_id}/segments", SiteSegments)
+
+
+def put_site_segments(
+    site_id: UUID, *, provisioning_vlan: int, first_tenant_vlan: int, last_tenant_vlan: int,
+    quarantine_seconds: int | None = None, idempotency_key: str | None = None,
+) -> Call[SiteSegments]:  # fmt: skip
+    """Set the VLANs of a site. Raises `NotFound`, `Invalid`, `InvalidState` while machines or tenants have one that would go."""
+    body: JsonObject = {
+        "provisioning_vlan": provisioning_vlan, "first_tenant_vlan": first_tenant_vlan, "last_tenant_vlan": last_tenant_vlan,
+    }  # fmt: skip
+    if quarantine_seconds is not None:
+        body["quarantine_seconds"] = quarantine_seconds
+    return write("PUT", f"{SITES}/{site_id}/segments", SiteSegments, body, idempotency_key)
+
+
+def get_node_ports(node_id: UUID) -> Call[NodePorts]:
+    """The switch ports of a machine, and where they are. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/ports", NodePorts)
+
+
+def put_node_ports(
+    node_id: UUID, *, ports: Sequence[SwitchPort], idempotency_key: str | None = None
+) -> Call[NodePorts]:
+    """Set the switch ports of a machine, all of them; none forgets them.
+
+    Raises `NotFound`, `Invalid`, `AlreadyExists` for a port of another machine, `NodeInUse`, `InvalidState`.
+    """
+    body = {"ports": [one.document() for one in ports]}
+    return write("PUT", f"{NODES}/{node_id}/ports", NodePorts, body, idempotency_key)
+
+
+def move_node_ports(
+    node_id: UUID, *, to: Literal["provisioning", "tenant", "shut", "check"], idempotency_key: str | None = None
+) -> Call[NodePorts]:
+    """Have the site's agent move the ports of a machine, or compare them. Raises `NotFound`, `InvalidState`, `NodeInUse`."""
+    return write("POST", f"{NODES}/{node_id}/ports/move", NodePorts, {"to": to}, idempotency_key)

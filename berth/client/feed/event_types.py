@@ -50,6 +50,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.burn_in_ended",
     "node.gpu_reset_ended",
     "node.bmc_reset_ended",
+    "node.ports_moved",
     "node.attestation_ended",
     "node.deploy_run_ended",
     "node.orphan_found",

@@ -92,6 +92,7 @@ class DeployRun(Answer):
     outcome: str | None = None
     failure: str | None = None
     wipe: ReportedWipe | None = None
+    isolation: str = "none"
     findings: list[Finding] = Field(default_factory=list)
     waits: Waits | None = None
 

@@ -1,6 +1,8 @@
 """The steps of a run: switch off, start a deploy system, have it do its task, end it. Pure.
 
 After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
+The ports of a machine that has some are moved to the provisioning segment before its deploy system starts, and to the tenant's
+before the tenant's system does; each is proven before the next step.
 A run that switches a rented machine for its tenant has no deploy system: it commands the power alone. A rescue takes the medium
 from the running deploy system, hands it over to the tenant, and completes once its SSH server has proven its host key: the next
 run of the machine ends it.
@@ -25,6 +27,8 @@ SITE_STEP_SECONDS_MAX: Final = 2_400.0
 """Longer than a task of the site can be open: requested for 600 s, and 900 s with 60 s for its report."""
 END_ATTEMPTS_MAX: Final = 3
 ROTATION_ATTEMPTS_MAX: Final = 3
+PORT_ATTEMPTS_MAX: Final = 3
+"""A move may be repeated: what is as ordered already is not written."""
 
 
 class RunKind(StrEnum):
@@ -89,10 +93,12 @@ class RunStep(StrEnum):
     """What a run does now, or did last."""
 
     POWER_OFF = "power_off"
+    TO_PROVISIONING = "to_provisioning"
     START = "start"
     WORK = "work"
     EJECT = "eject"
     END = "end"
+    TO_TENANT = "to_tenant"
     POWER_ON = "power_on"
     REACH = "reach"
     ROTATE = "rotate"
@@ -148,11 +154,15 @@ class Move(StrEnum):
 
     OPEN = "opened"
     REFUSE = "refused"
+    TO_PROVISIONING = "to_provisioning"
+    TO_PROVISIONING_AGAIN = "to_provisioning_again"
     START = "started"
     WORK = "working"
     EJECT = "ejecting"
     END = "ending"
     END_AGAIN = "ending_again"
+    TO_TENANT = "to_tenant"
+    TO_TENANT_AGAIN = "to_tenant_again"
     POWER_ON = "powering_on"
     REACH = "reaching"
     """Of a rescue, the deploy system is handed over to the tenant first."""
@@ -177,7 +187,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A locked run and its parts. `part` None: its task is gone. `is_stopped`: by an operator, or as the task of the allocation
-    that it performs does not count any more. `rotates`: it wipes for a release, and the BMC's password is rotated then."""
+    that it performs does not count any more. `rotates`: it wipes for a release, and the BMC's password is rotated then.
+    `has_ports`: ports of its machine are set, and moved."""
 
     step: RunStep
     part: Part | None
@@ -189,6 +200,7 @@ class Standing:
     attempts: int
     kind: RunKind = RunKind.INSPECT
     rotates: bool = False
+    has_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +219,8 @@ def next_move(run: Standing) -> Next | None:
         return _after_end(run)
     if run.step is RunStep.ROTATE:
         return _after_rotation(run)
+    if run.step in _PORT_MOVES:
+        return _after_ports(run, *_PORT_MOVES[run.step])
     part = run.part
     if run.step is RunStep.START and run.is_started:
         # Whatever the agent of the site reports: the deploy system has said hello.
@@ -244,8 +258,36 @@ _FOLLOWING: Final = {
 def _following(run: Standing) -> Move:
     """The move after a step that has done its part."""
     if run.kind not in SWITCHING:
+        if run.step is RunStep.POWER_OFF and run.has_ports:
+            return Move.TO_PROVISIONING
         return _FOLLOWING[run.step]
     return Move.POWER_ON if run.step is RunStep.POWER_OFF and run.kind is RunKind.REBOOT else Move.CLOSE
+
+
+_PORT_MOVES: Final = {
+    RunStep.TO_PROVISIONING: (Move.START, Move.TO_PROVISIONING_AGAIN),
+    RunStep.TO_TENANT: (Move.POWER_ON, Move.TO_TENANT_AGAIN),
+}
+"""What follows a proven move of the ports, and one that is not."""
+_PORTS_FINAL: Final = frozenset(
+    {"not_built", "switch_unknown", "port_unknown", "no_ports", "segments_exhausted", "segment_not_left", "task_refused"}
+)
+"""Another attempt cannot help."""
+
+
+def _after_ports(run: Standing, then: Move, again: Move) -> Next | None:
+    """The machine is off. It is not switched on before the segment of its ports is proven."""
+    part = run.part
+    if part is not None and part.is_open and not run.is_overdue:
+        return _undone(run, None) if run.is_stopped and not part.is_signed else None
+    if run.is_stopped:
+        return _undone(run, None)
+    if part is not None and not part.is_open and part.failure is None:
+        return Next(then)
+    why = "deadline_passed: its task did not end" if part is None or part.failure is None else part.failure
+    if run.attempts < PORT_ATTEMPTS_MAX and why.partition(":")[0] not in _PORTS_FINAL:
+        return Next(again)
+    return _undone(run, why)
 
 
 def _undone(run: Standing, failure: str | None) -> Next:
@@ -267,6 +309,8 @@ def _after_end(run: Standing) -> Next | None:
 
 
 def _after_good_end(run: Standing) -> Move:
+    if run.kind is RunKind.DEPLOY and run.has_ports:
+        return Move.TO_TENANT
     if run.kind in (RunKind.DEPLOY, RunKind.START, RunKind.REBOOT):
         return Move.POWER_ON
     return Move.ROTATE if run.rotates else Move.CLOSE

@@ -53,6 +53,7 @@ class DeployRun:
     allocation_id: UUID | None
     claim_id: int | None
     findings: list[dict[str, str]]
+    isolation: str
 
 
 _IS_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
@@ -60,21 +61,21 @@ _NEWEST = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
        r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
-       r.task_id, r.allocation_id, r.claim_id, r.findings
+       r.task_id, r.allocation_id, r.claim_id, r.findings, r.isolation
 from deploy_runs r where r.node_id = :node_id order by r.id desc limit 1
 """
 _OPEN = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
        r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
-       r.task_id, r.allocation_id, r.claim_id, r.findings
+       r.task_id, r.allocation_id, r.claim_id, r.findings, r.isolation
 from deploy_runs r where r.node_id = :node_id and r.ended_at is null
 """
 _ONE = """
 select r.id, r.node_id, r.site_id, r.kind, r.step, r.medium, r.requested_at, r.requested_by, r.stop_requested_at,
        r.stop_requested_by, r.deploy_epoch, r.bmc_task_id, r.deploy_task_id, r.attempts, r.waits_for, r.waits_since,
        r.waits_until, r.ended_at, r.outcome, r.failure, r.parameters, r.work_seconds,
-       r.task_id, r.allocation_id, r.claim_id, r.findings
+       r.task_id, r.allocation_id, r.claim_id, r.findings, r.isolation
 from deploy_runs r where r.id = :id
 """
 _INSERT = """
@@ -105,7 +106,10 @@ select exists (select from deploy_runs r where r.node_id = :node_id and r.kind =
 """
 _STEP = """
 update deploy_runs set step = :step, bmc_task_id = coalesce(:bmc_task_id, bmc_task_id), failure = left(:failure, 500),
-    attempts = case when :step not in ('end', 'rotate') then attempts when step = :step then attempts + 1 else 1 end,
+    attempts = case when :step not in ('end', 'rotate', 'to_provisioning', 'to_tenant') then attempts
+                    when step = :step then attempts + 1 else 1 end,
+    isolation = case when :step in ('start', 'power_on') then coalesce((
+        select n.isolation from node_segments n where n.node_id = deploy_runs.node_id), isolation) else isolation end,
     waits_for = :waits_for, waits_since = clock_timestamp(),
     waits_until = clock_timestamp() + make_interval(secs => :seconds_max)
 where id = :id
@@ -128,7 +132,8 @@ select b.id is not null as has_bmc_task, b.outcome as bmc_outcome, b.issued_at i
        s.hello_at is not null and s.ended_at is null as is_started, r.waits_until <= clock_timestamp() as is_overdue,
        r.stop_requested_at is not null
            or r.task_id is not null and coalesce(k.state not in ('queued', 'dispatched'), true) as is_stopped,
-       r.kind = 'wipe' and r.task_id is not null and coalesce(m.rotates_at_release, false) as rotates
+       r.kind = 'wipe' and r.task_id is not null and coalesce(m.rotates_at_release, false) as rotates,
+       exists (select from node_ports p where p.node_id = r.node_id) as has_ports
 from deploy_runs r
 left join node_tasks k on k.id = r.task_id
 left join node_bmcs m on m.node_id = r.node_id
@@ -286,7 +291,7 @@ async def read_standing(tx: Transaction, run: DeployRun) -> Standing:
         part = Part(row.bmc_outcome is None, row.bmc_signed, row.bmc_failure, row.bmc_outcome == "unknown")
     return Standing(
         run.step, part, run.deploy_epoch is not None, row.is_started, row.is_stopped, row.is_overdue,
-        run.failure, run.attempts, run.kind, row.rotates,
+        run.failure, run.attempts, run.kind, row.rotates, row.has_ports,
     )  # fmt: skip
 
 

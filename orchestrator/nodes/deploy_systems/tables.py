@@ -235,7 +235,8 @@ deploy_runs = Table(
         "step",
         Text,
         CheckConstraint(
-            "step in ('power_off', 'start', 'work', 'eject', 'end', 'power_on', 'reach', 'rotate')",
+            "step in ('power_off', 'to_provisioning', 'start', 'work', 'eject', 'end', 'to_tenant', 'power_on', 'reach',"
+            " 'rotate')",
             name="deploy_run_step",
         ),
         nullable=False,
@@ -286,6 +287,13 @@ deploy_runs = Table(
         CheckConstraint("octet_length(findings::text) <= 65536", name="deploy_run_findings_are_bounded"),
         nullable=False,
         server_default=text("'[]'"),
+    ),
+    Column(
+        "isolation",
+        Text,
+        CheckConstraint("isolation in ('none', 'vlan')", name="deploy_run_isolation"),
+        nullable=False,
+        server_default="none",
     ),
     CheckConstraint("num_nulls(task_id, allocation_id, claim_id) in (0, 3)", name="deploy_run_owner_is_whole"),
     CheckConstraint("num_nulls(stop_requested_at, stop_requested_by) in (0, 2)", name="deploy_run_stop_is_whole"),

@@ -22,6 +22,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Invalid, InvalidState, NodeInUse, NotFound
 from orchestrator.sites.documents import bmc_document
+from orchestrator.sites.ports.store import has_ports
 from orchestrator.sites.refusals import SealingOutdated
 from orchestrator.sites.rules import POWERED, REQUEST_SECONDS_MAX, STOPPING, next_generation
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
@@ -44,7 +45,7 @@ async def put_bmc(
     """200 with the BMC. Without a password the present one stays.
 
     Refusals: `NotFound`; `Invalid` without a password for a new BMC or another site; `SealingOutdated`; `InvalidState` if the
-    node is retired, or a task of the BMC or a run is open.
+    node is retired, a task of the BMC or a run is open, or its site changes while switch ports of the machine are set.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -54,6 +55,8 @@ async def put_bmc(
         present = await bmcs.lock_bmc(tx, node_id)
         await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
+        if present is not None and present.site_id != address.site_id:
+            await _require_no_ports(tx, node_id)
         generation = await _generation(tx, present, address, password)
         by = f"{actor.kind.value}:{actor.id}"
         await bmcs.put_bmc(tx, node_id, address, generation, by)
@@ -95,7 +98,8 @@ def _said(present: Bmc | None, address: Address, generation: int, password: NewP
 async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_id: UUID) -> Answer:
     """204: the BMC, its sealed passwords and its tasks are deleted; a node without an agent is offline.
 
-    Refusals: `NotFound`; `InvalidState` if a task or a run is open; `NodeInUse`: an allocation can be released through it alone.
+    Refusals: `NotFound`; `InvalidState` if a task or a run is open, or a switch port is set; `NodeInUse`: an allocation can be
+    released through it alone.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -104,6 +108,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
             raise NotFound(f"node {node_id} has no BMC")
         await require_no_run(tx, node_id)
         await _require_no_open_task(tx, node_id)
+        await _require_no_ports(tx, node_id)
         claims = (await deploy_systems.read_use(tx, node_id, None)).claims
         renting = [{"claim_id": claim, "owner_kind": kind} for claim, kind in claims.items() if kind == "allocation"]
         if renting:
@@ -122,6 +127,11 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
         return Done(204, None, node_id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def _require_no_ports(tx: Transaction, node_id: UUID) -> None:
+    if await has_ports(tx, node_id):
+        raise InvalidState("switch ports of the machine are set: berth node port remove", state="ports_set")
 
 
 async def _require_no_open_task(tx: Transaction, node_id: UUID) -> None:

@@ -17,6 +17,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.sites.ports.orders import OF_PORTS, note_ended
 from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import DESCRIBED, DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
@@ -116,6 +117,7 @@ async def accept_bmc_report(
         failure = None if report.failure is None else f"{report.failure.code}: {report.failure.detail}"
         await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure, report.power_state)
         await emit_reset_ended(tx, task, report.outcome, failure)
+        await note_ended(tx, task, report.outcome, failure, report.ports)
         said = {
             "task_id": str(task_id), "kind": task.kind.value, "outcome": report.outcome, "failure": failure,
             "generation": report.generation,
@@ -139,6 +141,8 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
         raise _invalid("power_state", f"a completed task of this kind ends with {POWERED[kind]}")
     if completed and kind is BmcTaskKind.ROTATE and report.generation != bmc.pending_generation:
         raise _invalid("generation", f"a completed rotation is of generation {bmc.pending_generation}")
+    if completed and kind in OF_PORTS and not report.ports:
+        raise _invalid("ports", f"a completed {kind.value} has the ports that were read")
     if report.generation is not None and report.generation not in (bmc.generation, bmc.pending_generation):
         raise _invalid("generation", "is one that is stored")
     if report.generation is not None and report.generation == bmc.pending_generation:

@@ -36,6 +36,8 @@ from orchestrator.problems import InvalidState, NotFound
 from orchestrator.sites import firmware
 from orchestrator.sites.documents import run_document
 from orchestrator.sites.findings import finding_of, quarantine_node
+from orchestrator.sites.ports.rules import Place
+from orchestrator.sites.ports.store import want_place
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.run_orders import RunOrder, insert_ordered, medium_of, require_idle
 from orchestrator.sites.states import BmcTaskOutcome
@@ -149,12 +151,20 @@ async def advance_run(context: Context, node_id: UUID) -> Move | None:
 
 _REQUESTS: Final = {
     Move.START: (RunStep.START, BmcTaskKind.START_DEPLOY),
+    Move.TO_PROVISIONING: (RunStep.TO_PROVISIONING, BmcTaskKind.MOVE_PORTS),
+    Move.TO_PROVISIONING_AGAIN: (RunStep.TO_PROVISIONING, BmcTaskKind.MOVE_PORTS),
+    Move.TO_TENANT: (RunStep.TO_TENANT, BmcTaskKind.MOVE_PORTS),
+    Move.TO_TENANT_AGAIN: (RunStep.TO_TENANT, BmcTaskKind.MOVE_PORTS),
     Move.EJECT: (RunStep.EJECT, BmcTaskKind.EJECT),
     Move.POWER_ON: (RunStep.POWER_ON, BmcTaskKind.POWER_ON),
     Move.REACH: (RunStep.REACH, BmcTaskKind.REACH),
     Move.ROTATE: (RunStep.ROTATE, BmcTaskKind.ROTATE),
     Move.ROTATE_AGAIN: (RunStep.ROTATE, BmcTaskKind.ROTATE),
 }
+
+
+_PLACES: Final = {RunStep.TO_PROVISIONING: Place.PROVISIONING, RunStep.TO_TENANT: Place.TENANT}
+"""Where a step moves the ports of the machine."""
 
 
 async def _move(tx: Transaction, run: DeployRun, following: Next, is_stopped: bool) -> Move:
@@ -184,6 +194,8 @@ async def _request(tx: Transaction, run: DeployRun, step: RunStep, kind: BmcTask
         tx, run.node_id, run.site_id, kind, f"deploy_run:{run.id}", REQUEST_SECONDS_MAX
     )  # fmt: skip
     await run_store.set_step(tx, run.id, step, task.id, failure, SITE_STEP_SECONDS_MAX)
+    if step in _PLACES:
+        await want_place(tx, run.node_id, run.site_id, _PLACES[step], task.id)
 
 
 async def _close(tx: Transaction, run: DeployRun, failure: str | None, is_stopped: bool, finding: str | None) -> Move:

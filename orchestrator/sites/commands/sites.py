@@ -9,6 +9,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.sites.documents import site_document
+from orchestrator.sites.ports.store import delete_segments
 from orchestrator.sites.refusals import SiteInUse
 from orchestrator.sites.store import sites
 from orchestrator.tenants.principals import Actor
@@ -36,6 +37,7 @@ async def remove_site(context: Context, operation: Operation, actor: Actor, site
         agents, machines = await sites.count_users(tx, site_id)
         if agents or machines:
             raise SiteInUse.by(agents, machines)
+        await delete_segments(tx, site_id)
         await sites.delete_site(tx, site_id)
         await audit.record(tx, actor, "site.remove", f"sites/{site_id}", {}, operation.request_id)
         return Done(204, None, site_id)

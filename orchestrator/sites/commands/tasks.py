@@ -15,6 +15,7 @@ from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, transact
 from orchestrator.sites.boots import permit_boot
+from orchestrator.sites.ports import orders as port_orders
 from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import SEALING, STOPPING, verdict_of_silence
 from orchestrator.sites.states import BmcTaskOutcome
@@ -56,7 +57,11 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
             return None
         if task.kind in STOPPING and (obstacle := await _obstacle(tx, task)) is not None:
             return await _end(tx, task, BmcTaskOutcome.FAILED, obstacle)
-        parameters = await _parameters(tx, bmc, task, recovery_key)
+        try:
+            ports = await port_orders.order_of(tx, task, await run_store.read_open(tx, bmc.node_id))
+        except port_orders.NoSegment as problem:
+            return await _end(tx, task, BmcTaskOutcome.FAILED, str(problem))
+        parameters = (await _parameters(tx, bmc, task, recovery_key)).model_copy(update={"ports": ports})
         if task.kind is BmcTaskKind.START_DEPLOY:
             keys = await agents.sealing_keys(tx, bmc.site_id)
             parameters = parameters.model_copy(update={"boot": await permit_boot(tx, bmc, keys)})
@@ -99,6 +104,7 @@ async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
 async def _end(tx: Transaction, task: BmcTask, outcome: BmcTaskOutcome, failure: str) -> Advanced:
     await bmc_tasks.end_task(tx, task.id, outcome, failure)
     await emit_reset_ended(tx, task, outcome.value, failure)
+    await port_orders.note_ended(tx, task, outcome.value, failure, None)
     said = {"task_id": str(task.id), "kind": task.kind.value, "outcome": outcome.value, "failure": failure}
     await audit.record(tx, _WORKER, "node.bmc_task_ended", f"nodes/{task.node_id}", said, None)
     return Advanced(outcome.value)

@@ -107,8 +107,20 @@ CHECKS = {
     ),
     "deploy_run_kind": one_of("deploy_runs", "kind", "inspect", "wipe", "deploy", "stop", "start", "reboot", "rescue"),
     "deploy_run_step": one_of(
-        "deploy_runs", "step", "power_off", "start", "work", "eject", "end", "power_on", "reach", "rotate"
+        "deploy_runs",
+        "step",
+        "power_off",
+        "to_provisioning",
+        "start",
+        "work",
+        "eject",
+        "end",
+        "to_tenant",
+        "power_on",
+        "reach",
+        "rotate",
     ),
+    "deploy_run_isolation": one_of("deploy_runs", "isolation", "none", "vlan"),
     "deploy_run_findings_are_bounded": Check(
         "deploy_runs", ({"findings": '"' + "x" * 65_535 + '"'},), ({"findings": '"' + "x" * 65_534 + '"'},)
     ),

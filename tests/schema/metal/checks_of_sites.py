@@ -82,6 +82,8 @@ CHECKS = {
         "eject",
         "reach",
         "reset_bmc",
+        "move_ports",
+        "check_ports",
     ),
     "bmc_task_outcome": Check(
         "bmc_tasks", ({**_FAILED, "outcome": "lost"},), ({}, _ENDED, _FAILED, {**_FAILED, "outcome": "unknown"})

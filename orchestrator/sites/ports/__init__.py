@@ -1,0 +1,1 @@
+"""Ports of machines at switches, and the segments of sites and tenants that they carry."""

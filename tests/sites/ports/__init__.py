@@ -1,0 +1,1 @@
+"""Tests of machines whose switch ports are moved."""
