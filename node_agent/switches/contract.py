@@ -82,7 +82,7 @@ class PortNotMoved(SwitchProblem):
     """The switch reported success, and the port read back is not as ordered."""
 
     code = "port_not_moved"
-    next_step = "Look at the port on the switch; another system may configure it."
+    next_step = "Read the port on the switch; another system may configure it."
 
 
 class PortMoved(SwitchProblem):

@@ -103,7 +103,7 @@ async def _settled(
     if problem is not None:
         raise problem
     assert found is not None, "a read without a problem has found the port"
-    raise PortNotMoved(f"port {port} {_said(found)} after the switch was told to carry {_wanted(segment)}")
+    raise PortNotMoved(f"port {port} {_said(found)} after the switch was ordered to carry {_wanted(segment)}")
 
 
 def _said(found: PortState) -> str:

@@ -47,8 +47,8 @@ from orchestrator.sites import attestation_endpoints
 from orchestrator.sites import bmc_endpoints as bmcs
 from orchestrator.sites import endpoints as sites
 from orchestrator.sites import enrolment_endpoints as site_enrolment
+from orchestrator.sites import port_endpoints as switch_ports
 from orchestrator.sites import run_endpoints as deploy_runs
-from orchestrator.sites.ports import endpoints as switch_ports
 from orchestrator.tasks import endpoints as tasks
 from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants

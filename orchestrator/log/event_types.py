@@ -50,10 +50,7 @@ _NODE_STATE: Mapping[str, Schema] = {"node_id": ID, "from": TEXT, "to": TEXT}
 _SLOTS_ENDED = {"node_id": ID, "slots": SLOTS, "outcome": TEXT, "failure": nullable(TEXT)}
 _ATTESTED = {"node_id": ID, "attestation_id": ID, "verdict": TEXT, "code": nullable(TEXT), "detail": TEXT}
 _BMC_RESET = {"node_id": ID, "task_id": ID, "outcome": TEXT, "failure": nullable(TEXT)}
-_PORTS_MOVED = {
-    "node_id": ID, "task_id": ID, "place": nullable(TEXT), "vlan": nullable(WHOLE), "isolation": nullable(TEXT), "outcome": TEXT,
-    "failure": nullable(TEXT),
-}  # fmt: skip
+_PORTS_MOVED = {**_BMC_RESET, "place": nullable(TEXT), "vlan": nullable(WHOLE), "isolation": nullable(TEXT)}
 _RUN_ENDED = {"node_id": ID, "deploy_run_id": ID, "kind": TEXT, "outcome": TEXT, "failure": nullable(TEXT)}
 _ORPHAN: Mapping[str, Schema] = {"orphan_id": ID, "node_id": ID, "name": TEXT, "allocation_id": nullable(TEXT)}
 _BALANCE: Mapping[str, Schema] = {
@@ -196,9 +193,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.RESERVATION_EXPIRED: EventKind(
         _T, "a hold was not confirmed in time", {**_OF_RESERVATION, **_BY, "deadline": TIME}, _BY_OPERATOR
     ),
-    EventType.RESERVATION_RELEASED: EventKind(
-        _T, "a confirmed window ended unused", {**_OF_RESERVATION, **_BY}
-    ),
+    EventType.RESERVATION_RELEASED: EventKind(_T, "a confirmed window ended unused", {**_OF_RESERVATION, **_BY}),
     EventType.RESERVATION_CONSUMED: EventKind(
         _T, "the last claim of a reservation was turned over to an allocation",
         {**_OF_RESERVATION, "allocation_ids": IDS}, _BY,
@@ -283,10 +278,7 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
         _O, "an operator, or a burn-in that passed, returned a slot from quarantine",
         {"node_id": ID, "slot": WHOLE, "note": TEXT}, {"burn_in_id": ID},
     ),
-    EventType.NODE_BURN_IN_ENDED: EventKind(
-        _O, "a burn-in of slots in quarantine has ended",
-        {**_SLOTS_ENDED, "burn_in_id": ID},
-    ),
+    EventType.NODE_BURN_IN_ENDED: EventKind(_O, "a burn-in of slots in quarantine has ended", {**_SLOTS_ENDED, "burn_in_id": ID}),
     EventType.NODE_GPU_RESET_ENDED: EventKind(_O, "a reset of GPUs has ended", {**_SLOTS_ENDED, "gpu_reset_id": ID}),
     EventType.NODE_BMC_RESET_ENDED: EventKind(_O, "a reset of a BMC has ended", _BMC_RESET),
     EventType.NODE_PORTS_MOVED: EventKind(_O, "the ports of a machine were to be moved", _PORTS_MOVED),

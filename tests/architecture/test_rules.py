@@ -44,6 +44,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.networks",
         "node_agent.wire.processors",
         "node_agent.wire.sites",
+        "node_agent.wire.switches",
         "node_agent.wire.topology",
     ),
     "berth": ("berth.client", "berth.process"),

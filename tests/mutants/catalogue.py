@@ -74,6 +74,7 @@ from tests.mutants.metal import (
     rescues,
     runs,
     sites,
+    switch_ports,
 )
 from tests.mutants.mutant import Mutant
 
@@ -119,6 +120,7 @@ MODULES = (
     rescues,
     runs,
     sites,
+    switch_ports,
     spanning,
     updates,
     probes,

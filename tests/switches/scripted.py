@@ -1,4 +1,4 @@
-"""A switch that fails as it is told, in memory."""
+"""A switch in memory whose faults are scripted."""
 
 from __future__ import annotations
 

@@ -270,7 +270,15 @@ _PORT_MOVES: Final = {
 }
 """What follows a proven move of the ports, and one that is not."""
 _PORTS_FINAL: Final = frozenset(
-    {"not_built", "switch_unknown", "port_unknown", "no_ports", "segments_exhausted", "segment_not_left", "task_refused"}
+    {
+        "not_built",
+        "switch_unknown",
+        "port_unknown",
+        "no_ports",
+        "segments_exhausted",
+        "segment_not_left",
+        "task_refused",
+    }
 )
 """Another attempt cannot help."""
 

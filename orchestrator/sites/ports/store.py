@@ -1,6 +1,7 @@
 """SQL of segments and of ports of machines.
 
-Segments are leased under the lock of the site's row. They are returned under that of their own row, while the site's is shared.
+Segments are leased under the lock of the site's row. They are returned under the lock of
+the segment, while that of the site is shared.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ MUTANTS: list[Mutant] = [
     _release(
         "attempts of a rotation are not counted",
         _RUN_STORE,
-        "when :step not in ('end', 'rotate') then attempts",
-        "when :step <> 'end' then attempts",
+        "when :step not in ('end', 'rotate', 'to_provisioning', 'to_tenant') then attempts",
+        "when :step not in ('end', 'to_provisioning', 'to_tenant') then attempts",
         _QUARANTINED,
     ),
     _release(

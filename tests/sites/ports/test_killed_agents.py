@@ -45,17 +45,15 @@ def placed(stage: Stage, site: Site, machine: Machine) -> str:
 @pytest.mark.parametrize("at", [f"{CrashPoint.PORTS_BEFORE_MOVED}:1", f"{CrashPoint.PORTS_AFTER_ONE}:2"])
 def test_a_move_goes_on_when_the_agent_is_killed(stage: Stage, site: Site, tmp_path: Path, at: str) -> None:
     with laboratory(MODE) as lab, stage.machine() as machine:
-        settings = {
-            "BERTH_SITE_SWITCHES_FILE": switches_file(lab, tmp_path),
-            "PATH": f"{os.environ['PATH']}{os.pathsep}/usr/sbin",
-        }
-        first = site.agent("first", crash_at=at, **settings)
+        listed = switches_file(lab, tmp_path)
+        path_of = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
+        first = site.agent("first", crash_at=at, BERTH_SITE_SWITCHES_FILE=listed, PATH=path_of)
         site.wait_for_holder("first")
         path = placed(stage, site, machine)
         stage.admin.make(f"{path}/move", {"to": "provisioning"})
         wait_for(first.died, "the first agent kills itself", 60)
         assert stage.admin.get(path)["proven_at"] is None
-        second = site.agent("second", **settings)
+        second = site.agent("second", BERTH_SITE_SWITCHES_FILE=listed, PATH=path_of)
         wait_for(lambda: stage.admin.get(path)["proven_at"] is not None, "the move is proven", 60)
         assert lab.reached() == {"deploy", "bmc"}
         found = stage.admin.get(path)

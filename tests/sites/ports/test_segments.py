@@ -16,7 +16,7 @@ from node_agent.wire.switches import PortFound
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import transact
 from orchestrator.sites.ports import store
-from orchestrator.sites.ports.rules import Place, agrees, isolation_of
+from orchestrator.sites.ports.rules import Place, Port, agrees, isolation_of
 from orchestrator.sites.store import bmcs, sites
 from tests.databases import copied_database
 from tests.sites.ports.placed import TENANT_A, TENANT_B, leased, set_segments
@@ -174,4 +174,4 @@ def test_two_machines_that_leave_at_once_return_their_segment(database_url: str)
 def test_the_weakest_port_says_what_separates_a_machine(kinds: list[str], isolation: str) -> None:
     found = [FOUND[0].model_copy(update={"isolation": kind}) for kind in kinds]
     assert isolation_of(found) == isolation
-    assert agrees(store.Port("a", "b", "c"), None) is None
+    assert agrees(Port("a", "b", "c"), None) is None

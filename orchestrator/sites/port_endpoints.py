@@ -13,10 +13,10 @@ from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
+from orchestrator.sites.port_schemas import MovePorts, NodePorts, PutPorts, PutSegments, SiteSegments
 from orchestrator.sites.ports import queries
 from orchestrator.sites.ports.commands import put_ports, put_segments, request_move
 from orchestrator.sites.ports.rules import Port, Verb
-from orchestrator.sites.ports.schemas import MovePorts, NodePorts, PutPorts, PutSegments, SiteSegments
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, FLEET, NO_TENANT
 
