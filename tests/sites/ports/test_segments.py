@@ -21,6 +21,7 @@ from orchestrator.sites.store import bmcs, sites
 from tests.databases import copied_database
 from tests.sites.ports.placed import TENANT_A, TENANT_B, leased, set_segments
 from tests.sites.rotations import Rotations, rotations
+from tests.support.waiting import pause
 
 FOUND = [PortFound(switch="leaf-1", port="p", driver="scripted", isolation="vlan", segments=[1])]
 MACHINES, TENANTS = 3, 3
@@ -48,8 +49,10 @@ class Segments:
 
         return await transact(self.stage.worker, work)
 
-    async def leave(self, machine: int, proven: bool = True) -> None:
-        """They are to be in the provisioning segment, and are proven there, or not."""
+    async def leave(
+        self, machine: int, proven: bool = True, before_commit: tuple[asyncio.Event, asyncio.Event] | None = None
+    ) -> None:
+        """They are to be in the provisioning segment, and are proven there, or not. `before_commit`: set, and waited for."""
         node, task = self.nodes[machine], uuid.uuid4()
 
         async def request(tx: Transaction) -> None:
@@ -58,6 +61,9 @@ class Segments:
         async def report(tx: Transaction) -> None:
             await bmcs.lock_bmc(tx, node)
             await (store.note_proven(tx, node, task, FOUND) if proven else store.note_doubt(tx, node, task))
+            if before_commit is not None:
+                before_commit[0].set()
+                await before_commit[1].wait()
 
         await transact(self.stage.worker, request)
         await transact(self.stage.context, report)
@@ -163,7 +169,14 @@ def test_two_machines_that_leave_at_once_return_their_segment(database_url: str)
         async with segments(database_url) as made:
             await made.enter(0, 0)
             await made.enter(1, 0)
-            await asyncio.gather(made.leave(0), made.leave(1))
+            proven, committed = asyncio.Event(), asyncio.Event()
+            first = asyncio.create_task(made.leave(0, before_commit=(proven, committed)))
+            await proven.wait()
+            second = asyncio.create_task(made.leave(1))
+            while not second.done() and not made.stage.fleet.one("select count(*) from pg_locks where not granted"):
+                await pause(0.02)
+            committed.set()
+            await asyncio.gather(first, second)
             (segment,) = await leased(made.stage)
             assert (segment["machines"], segment["free_at"] is not None) == (0, True)
 
