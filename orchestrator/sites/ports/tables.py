@@ -1,4 +1,4 @@
-"""The tables of segments and of ports of machines. Revision 0059 explains them; a test keeps both equal."""
+"""The tables of segments and of ports of machines. Revision 0060 explains them; a test keeps both equal."""
 
 from __future__ import annotations
 

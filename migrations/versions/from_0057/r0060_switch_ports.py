@@ -6,8 +6,8 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0059"
-down_revision = "0058"
+revision = "0060"
+down_revision = "0059"
 LOCKS = ("sites", "tenants", "node_bmcs", "bmc_tasks", "deploy_runs")
 
 _STATEMENTS = b"""
