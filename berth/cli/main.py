@@ -34,6 +34,7 @@ from berth.cli.deployment.backup import commands as backup
 from berth.cli.deployment.restore import commands as restore
 from berth.cli.deployment.verify import verify
 from berth.cli.fleet import (
+    adoptions,
     attestations,
     burn_ins,
     deploy_systems,
@@ -110,6 +111,8 @@ command(nodes.app, "power")(bmcs.power)
 command(nodes.app, "inspect")(deploy_systems.inspect_machine)
 command(nodes.app, "wipe")(deploy_systems.wipe_machine)
 command(nodes.app, "run")(deploy_systems.show_run)
+command(nodes.app, "adopt-machine")(adoptions.adopt_machine)
+command(nodes.app, "adoption")(adoptions.adoption)
 command(nodes.app, "deploy-tasks")(deploy_systems.list_deploy_tasks)
 command(nodes.app, "attest")(attestations.attest)
 command(nodes.app, "attestation")(attestations.attestation)

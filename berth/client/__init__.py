@@ -98,6 +98,7 @@ from berth.client.errors import (
     WindowInvalid,
 )
 from berth.client.feed.events import Event
+from berth.client.hardware.adoptions import Adoption, NotAdoptable
 from berth.client.hardware.attestations import AcceptedPcrs, Attestation, AttestationUnavailable, NodeAttestations
 from berth.client.hardware.deploy_systems import (
     DeployNotConfigured,
@@ -220,7 +221,7 @@ from berth.client.webhooks import verify_webhook
 from berth.client.wipe_certificates import WipeCertificate, WipeCertificateMissing
 
 __all__ = [
-    "FINAL_STATES", "RESERVATION_FINAL_STATES", "AcceptedFirmware", "AcceptedPcrs", "Allocation",
+    "FINAL_STATES", "RESERVATION_FINAL_STATES", "AcceptedFirmware", "AcceptedPcrs", "Adoption", "Allocation",
     "AllocationDevices", "AlreadyExists", "ApiKey", "Approval", "ApprovalPending", "ApprovalPerson",
     "ApprovalRequested", "ApprovalTableFull", "Archived", "AsyncClient", "Attestation", "AttestationRefused",
     "AttestationRequired", "AttestationUnavailable", "AuditEntry", "AuditPrincipal", "AuditTruncated",
@@ -238,7 +239,8 @@ __all__ = [
     "LogTruncated", "MachineUnknown", "MaintenanceConflict", "MaintenancePlan", "MaintenanceTableFull",
     "MaintenanceTaskInvalid", "MaintenanceTaskUnsupported", "MaintenanceWindow", "MaintenanceWindowInvalid",
     "Malformed", "MessageRefused", "MethodNotAllowed", "NewApiKey", "NoDeploySystem", "Node", "NodeAttestations",
-    "NodeHealth", "NodeInUse", "NodePorts", "NodeTask", "NodeTopology", "NotFound", "NotWipeable", "NotificationSubscription",
+    "NodeHealth", "NodeInUse", "NodePorts", "NodeTask", "NodeTopology", "NotAdoptable", "NotFound", "NotWipeable",
+    "NotificationSubscription",
     "OfferedImage", "Operation", "OperationConflict", "OperationFenced", "OperationInProgress", "OperationKey",
     "OperationTableFull", "Orphan", "OutcomeUnknown", "Overloaded", "Page", "Payment", "PermittedDeploySystem",
     "Pool", "PositionLost", "Quarantine", "QuotaExceeded", "RangeInvalid", "RateLimited", "ReadPort", "Refused", "Region",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import berth.client.approvals
 import berth.client.consoles.models
+import berth.client.hardware.adoptions
 import berth.client.hardware.attestations
 import berth.client.hardware.deploy_systems
 import berth.client.hardware.faults

@@ -81,6 +81,10 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/nodes/commands/deploy_systems.py",
         "give the SMBIOS UUID that the BMC reports",
     ),
+    "machine_not_adoptable": (
+        "orchestrator/sites/adoption_rules.py",
+        "by `reason`: have its BMC describe it again, or state what the machine is",
+    ),
     "machine_not_wipeable": (
         "orchestrator/nodes/deploy_systems/wipe_orders.py",
         "by `reason`: inspect the machine, or replace the disk or controller that it names and inspect it again",

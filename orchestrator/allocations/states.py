@@ -24,13 +24,15 @@ FINAL_STATES = frozenset({AllocationState.RELEASED, AllocationState.FAILED})
 
 _S = AllocationState
 _ENDING = frozenset({ActorKind.TENANT, ActorKind.ADMIN})
+_ADOPTING = frozenset({ActorKind.WORKER, ActorKind.ADMIN})
 
 TRANSITIONS: dict[tuple[AllocationState, AllocationState], frozenset[ActorKind]] = {
-    (_S.REQUESTED, _S.PROVISIONING): frozenset({ActorKind.WORKER}),
+    # An operator adopts a machine that runs already: both transitions in one transaction.
+    (_S.REQUESTED, _S.PROVISIONING): _ADOPTING,
     (_S.REQUESTED, _S.FAILED): frozenset({ActorKind.WORKER}),
     (_S.REQUESTED, _S.RELEASING): _ENDING,
     (_S.PROVISIONING, _S.RELEASING): _ENDING,
-    (_S.PROVISIONING, _S.ACTIVE): frozenset({ActorKind.WORKER}),
+    (_S.PROVISIONING, _S.ACTIVE): _ADOPTING,
     (_S.PROVISIONING, _S.FAILED): frozenset({ActorKind.WORKER}),
     (_S.ACTIVE, _S.RELEASING): _ENDING | {ActorKind.BILLING},
     (_S.RELEASING, _S.RELEASED): frozenset({ActorKind.WORKER, ActorKind.ADMIN, ActorKind.SYSTEM}),

@@ -92,6 +92,7 @@ allocations = Table(
     Column("first_boot_detail", Text),
     Column("first_boot_since", TIMESTAMPTZ),
     Column("rescue", JSONB),
+    Column("adoption", JSONB),
     UniqueConstraint("operation_key", "tenant_id", name="creation_runs_once"),
     CheckConstraint("(state in ('released', 'failed')) = (waits_for is null)", name="final_waits_for_nothing"),
     CheckConstraint(

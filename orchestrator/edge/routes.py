@@ -42,8 +42,8 @@ from orchestrator.operations import endpoints as operations
 from orchestrator.placement import endpoints as availability
 from orchestrator.reservations import endpoints as reservations
 from orchestrator.reservations import resource_endpoints as resources
+from orchestrator.sites import adoption_endpoints, attestation_endpoints
 from orchestrator.sites import agent_endpoints as site_agents
-from orchestrator.sites import attestation_endpoints
 from orchestrator.sites import bmc_endpoints as bmcs
 from orchestrator.sites import endpoints as sites
 from orchestrator.sites import enrolment_endpoints as site_enrolment
@@ -98,6 +98,7 @@ PUBLIC = {
         firmware_lists.router,
         bmcs.router,
         deploy_runs.router,
+        adoption_endpoints.router,
         attestation_endpoints.router,
         switch_ports.router,
         audit.router,

@@ -69,6 +69,8 @@ _NAMED = {
     ("get", "/api/v1/admin/nodes/{node_id}/deploy-system/run"): "admin_get_deploy_run",
     ("post", "/api/v1/admin/nodes/{node_id}/deploy-system/run"): "admin_run_deploy_system",
     ("post", "/api/v1/admin/nodes/{node_id}/deploy-system/run/stop"): "admin_stop_deploy_run",
+    ("post", "/api/v1/admin/nodes/{node_id}/adoption"): "admin_adopt_machine",
+    ("get", "/api/v1/admin/nodes/{node_id}/adoption"): "admin_get_adoption",
     ("post", "/site/v1/certificate"): "renew_site_certificate",
     ("get", "/site/v1/key-set"): "get_site_key_set",
     ("post", "/site/v1/lease"): "take_site_lease",

@@ -41,6 +41,7 @@ _PLACED: Mapping[str, Schema] = {
 _FROM_RESERVATION: Mapping[str, Schema] = {
     "reservation_id": nullable(ID), "ends_at": nullable(TIME), "turned_over": FLAG,
 }  # fmt: skip
+_ADOPTED: Mapping[str, Schema] = {"adopted": FLAG}
 _TROUBLE: Mapping[str, Schema] = {"code": TEXT, "detail": nullable(TEXT), "next_step": nullable(TEXT)}
 _OF_RESERVATION: Mapping[str, Schema] = {"reservation_id": ID, "holder_id": TEXT, "judged_at": TIME}
 _BY: Mapping[str, Schema] = {"actor_kind": TEXT}
@@ -80,18 +81,17 @@ _T, _O = Visibility.TENANT, Visibility.OPERATOR
 
 EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.PROVISIONING_REQUESTED: EventKind(
-        _T, "an allocation was created and its provisioning was requested", _PLACED, _FROM_RESERVATION
+        _T, "an allocation was created and its provisioning was requested", _PLACED, {**_FROM_RESERVATION, **_ADOPTED}
     ),
     EventType.PROVISIONING_WAITING: EventKind(
-        _T, "an allocation waits for the cleanup of its units", _PLACED,
-        _FROM_RESERVATION,
+        _T, "an allocation waits for the cleanup of its units", _PLACED, _FROM_RESERVATION,
     ),
     EventType.PROVISIONING_ACTIVE: EventKind(
         _T, "an allocation is active; metering begins at active_at",
         {
             "allocation_id": ID, "sku": TEXT, "shape": TEXT, "gpus": WHOLE, "region": TEXT, "node_id": ID,
             "price_version": WHOLE, "active_at": TIME, "fence": FENCE,
-        },
+        }, _ADOPTED,
     ),
     EventType.PROVISIONING_FAILED: EventKind(
         _T, "an allocation failed",

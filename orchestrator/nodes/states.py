@@ -103,7 +103,11 @@ _NEXT: dict[NodeChange, dict[NodeState, NodeState]] = {
     NodeChange.DRAIN: {_S.ACTIVE: _S.DRAINING, _S.CORDONED: _S.DRAINING, _S.DRAINING: _S.DRAINING},
 }
 TRANSITIONS: Final[frozenset[tuple[NodeState, NodeState]]] = frozenset(
-    (before, after) for steps in _NEXT.values() for before, after in steps.items() if before is not after
+    {
+        # The adoption of a registered machine that runs already: its BMC says from then on whether it is online.
+        (_S.REGISTERED, _S.CORDONED),
+        *((before, after) for steps in _NEXT.values() for before, after in steps.items() if before is not after),
+    }
 )
 """The legal transitions; a trigger refuses all others (refuse_illegal_node_state)."""
 

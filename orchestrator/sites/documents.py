@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from berth.process.sealed_passwords import fingerprint
+from orchestrator.allocations.store.rows import allocation_body, read_allocation
+from orchestrator.database.transactions import Reading
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.sites.findings import next_step_of
+from orchestrator.sites.store.adoptions import StoredAdoption
 from orchestrator.sites.store.agents import SiteAgent
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
@@ -115,4 +119,23 @@ def run_document(run: DeployRun, wipe: JsonObject | None = None) -> JsonObject:
         "isolation": run.isolation,
         "findings": [{**finding, "next_step": next_step_of(finding["code"])} for finding in run.findings],
         "waits": wait_document(run.waits_for, run.waits_since, run.waits_until),
+    }
+
+
+async def adoption_document(reading: Reading, node_id: UUID, stored: StoredAdoption) -> JsonObject:
+    """The JSON of an adoption, with its allocation. Certificates and URLs of the medium are not part of it."""
+    row = await read_allocation(reading, stored.allocation_id, None)
+    assert row is not None, "an allocation with a claim can be read"
+    recorded, medium = stored.recorded, stored.recorded["medium"]
+    return {
+        "node_id": str(node_id),
+        "allocation": allocation_body(row),
+        "adopted_at": rfc3339(stored.adopted_at),
+        "adopted_by": recorded["by"],
+        "machine": recorded["machine"],
+        "smbios_uuid": medium["smbios_uuid"],
+        "macs": medium["macs"],
+        "network": medium["network"],
+        "gaps": recorded["gaps"],
+        "inspected": stored.is_inspected,
     }

@@ -16,8 +16,8 @@ from orchestrator.nodes.store.enrolment import NOT_VALID
 from orchestrator.nodes.store.holders import Holder
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound, Unauthenticated
-from orchestrator.sites.documents import bmc_document, run_document, site_document
-from orchestrator.sites.store import agents, bmc_tasks, bmcs, liveness, sites
+from orchestrator.sites.documents import adoption_document, bmc_document, run_document, site_document
+from orchestrator.sites.store import adoptions, agents, bmc_tasks, bmcs, liveness, sites
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.store.liveness import ListedBmc
 from orchestrator.sites.store.sites import Site, SiteCensus
@@ -94,6 +94,16 @@ async def find_run(database: Database, node_id: UUID) -> JsonObject:
             outcome, report = await task_store.read_result(reading, found.deploy_task_id)
             wipe = None if report is None else {"proven": outcome == "completed", "report": report}
     return run_document(found, wipe)
+
+
+async def find_adoption(database: Database, node_id: UUID) -> JsonObject:
+    """The adoption of the allocation that is on the node. Raises `NotFound`."""
+    async with database.reading() as reading:
+        await nodes.read_node(reading, node_id)
+        found = await adoptions.read_adoption_of(reading, node_id)
+        if found is None:
+            raise NotFound("no adopted machine is rented on this node")
+        return await adoption_document(reading, node_id, found)
 
 
 async def find_runs_to_advance(context: Context, limit: int) -> list[UUID]:

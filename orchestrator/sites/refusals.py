@@ -37,3 +37,14 @@ class SiteInUse(Problem):
             agents=agents,
             machines=machines,
         )
+
+
+class NotAdoptable(Problem):
+    """A machine that runs already cannot be adopted as it is; `reason` is one word."""
+
+    status, code, title, business = 409, "machine_not_adoptable", "Machine not adoptable", True
+
+    @classmethod
+    def because(cls, reason: str, detail: str) -> NotAdoptable:
+        """The refusal with its reason."""
+        return cls(detail, reason=reason)

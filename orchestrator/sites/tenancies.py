@@ -32,12 +32,13 @@ from orchestrator.nodes.deploy_systems.run_rules import (
     first_step,
 )
 from orchestrator.nodes.deploy_systems.run_store import DeployRun, RunOwner, RunWork
+from orchestrator.nodes.deploy_systems.store import Machine
 from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store.inventories import is_awaited
 from orchestrator.problems import InvalidState
 from orchestrator.sites.ports.store import has_ports
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
-from orchestrator.sites.store import bmc_tasks
+from orchestrator.sites.store import adoptions, bmc_tasks
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.tasks.store import site_tasks
 from orchestrator.tasks.store.site_tasks import SiteTask
@@ -57,6 +58,10 @@ SWITCHES: Final = {TaskType.STOP: RunKind.STOP, TaskType.START: RunKind.START, T
 """Verbs that need no deploy system."""
 DEPLOYS: Final = {TaskType.PROVISION_USER: ProvisionParameters, TaskType.REBUILD: RebuildParameters}
 """What writes the image of the allocation, and the parameters of its task."""
+INSPECTED_BEFORE: Final = frozenset({TaskType.DEPROVISION_USER, TaskType.REBUILD})
+"""What writes to the disks of an adopted machine: a run inspects it first."""
+INSPECTION: Final = RunWork(RunKind.INSPECT, {}, RUN_SECONDS_MAX)
+NOT_INSPECTED: Final = "not_inspected: no run has completed on the machine: berth node inspect"
 FIRST_TASKS: Final = {
     RunStep.POWER_OFF: BmcTaskKind.POWER_OFF, RunStep.POWER_ON: BmcTaskKind.POWER_ON, RunStep.END: BmcTaskKind.END_DEPLOY,
 }  # fmt: skip
@@ -124,13 +129,20 @@ async def released_unseen(tx: Transaction, node_id: UUID) -> RunOwner | None:
     return RunOwner(task.id, task.allocation_id, task.claim_id) if task.type is TaskType.DEPROVISION_USER else None
 
 
+async def needs_inspection(tx: Transaction, allocation_id: UUID) -> bool:
+    """Whether a run must inspect the machine before one that writes: it was adopted, and no run has inspected it since."""
+    adopted = await adoptions.read_adoption(tx, allocation_id)
+    return adopted is not None and not adopted.is_inspected
+
+
 async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, JsonObject]:
-    """Work and medium of the run: network and addresses are those of the newest run of the node that completed."""
+    """Work and medium of the run: network and addresses are those of the newest run of the node that completed; of an adopted
+    machine those that were stated with it."""
+    adopted = await adoptions.read_adoption(tx, task.allocation_id)
+    if adopted is not None and not adopted.is_inspected and task.type in INSPECTED_BEFORE:
+        return INSPECTION, adopted.medium
     known = await store.read_machine(tx, node_id)
-    before = await run_store.read_completed_medium(tx, node_id)
-    if known is None or before is None:
-        raise NotDeployable(RUN_FAILED, "not_inspected: no run has completed on the machine: berth node inspect")
-    medium = {**before, "smbios_uuid": str(known.smbios_uuid)}
+    medium = await _medium_before(tx, node_id, known) if adopted is None else adopted.medium
     if task.type in SWITCHES:
         leaves_rescue = await run_store.leaves_rescue(tx, node_id)
         return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX, leaves_rescue), medium
@@ -139,12 +151,22 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
         raise NotDeployable(TASK_REFUSED, "port_isolated: a machine whose switch ports are moved has no rescue system")
     if task.type is TaskType.RESCUE:
         return rescue_of(await site_tasks.read_login_keys(tx, task.allocation_id)), medium
+    if known is None:
+        raise NotDeployable(RUN_FAILED, NOT_INSPECTED)
     report = MetalInspectReport.model_validate(known.report)
     if task.type is TaskType.DEPROVISION_USER:
         return wipe_of(report), medium
     network = MediumNetwork.model_validate(medium["network"])
     wanted = DEPLOYS[task.type].model_validate(task.parameters)
     return deploy_of(report, wanted, task.allocation_id, network), medium
+
+
+async def _medium_before(tx: Transaction, node_id: UUID, known: Machine | None) -> JsonObject:
+    """What the newest completed run of an inspected machine was permitted with. Raises `NotDeployable`."""
+    before = await run_store.read_completed_medium(tx, node_id)
+    if known is None or before is None:
+        raise NotDeployable(RUN_FAILED, NOT_INSPECTED)
+    return {**before, "smbios_uuid": str(known.smbios_uuid)}
 
 
 async def server_of(tx: Transaction, run: DeployRun) -> SshServer:
@@ -157,14 +179,16 @@ async def server_of(tx: Transaction, run: DeployRun) -> SshServer:
 
 
 async def conclude(tx: Transaction, run: DeployRun, outcome: RunOutcome, failure: str | None) -> None:
-    """End the task of the allocation that the run has performed, unless it does not count any more."""
-    if run.task_id is None:
+    """End the task of the allocation that the run has performed, unless it does not count any more. After the inspection of an
+    adopted machine the task waits for its next run."""
+    if run.task_id is None or (run.kind is RunKind.INSPECT and outcome is RunOutcome.COMPLETED):
         return
     if outcome is RunOutcome.COMPLETED:
         await site_tasks.finish_if_live(tx, run.task_id, await _result(tx, run), None)
         return
     why = failure or "stopped: the run was stopped"
-    code = CLEANUP_FAILED if run.kind is RunKind.WIPE else CODES.get(why.partition(":")[0], RUN_FAILED)
+    is_cleanup = run.kind is RunKind.WIPE or await site_tasks.is_release(tx, run.task_id)
+    code = CLEANUP_FAILED if is_cleanup else CODES.get(why.partition(":")[0], RUN_FAILED)
     await site_tasks.finish_if_live(tx, run.task_id, None, (code, why))
 
 

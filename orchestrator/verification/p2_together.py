@@ -12,13 +12,15 @@ select a.id, a.operation_key from allocations a
     join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.fingerprint <> a.operation_fingerprint or o.subject_id is distinct from a.id or o.status is distinct from 201
 """
-# What a reservation starts by itself has no operation, and what replaces a faulty allocation has that of its report. A record
-# may be gone when its time is over; then the allocation's own key and fingerprint stand in for it.
+# What a reservation starts by itself has no operation, what replaces a faulty allocation has that of its report, and an
+# adoption has that of its operator. A record may be gone when its time is over; then the allocation's own key and fingerprint
+# stand in for it.
 WITHOUT_OPERATION = """
 select a.id, a.operation_key from allocations a
     left join operations o on o.scope = a.tenant_id and o.key = a.operation_key
 where o.key is null and not (a.reservation_id is not null and a.operation_key like 'starts_at:%%')
   and not exists (select from fault_reports f where f.replacement_id = a.id and a.operation_key = 'replaces:' || f.id)
+  and not (a.adoption is not null and a.operation_key like 'adopts:%%')
   and (a.requested_at > clock_timestamp() - make_interval(secs => %(retention_seconds)s)
        or a.operation_key = '' or octet_length(a.operation_fingerprint) <> 32)
 """

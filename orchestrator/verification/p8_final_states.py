@@ -42,6 +42,9 @@ where s.from_state is distinct from s.before or l.went is null
    or s.actor_kind <> all (l.actors) and not (s.actor_kind = 'system' and s.to_state = 'released' and exists (
       -- Released while it waited for its units: there was nothing to clean up.
       select from allocations a join claims c on c.id = a.claim_id where a.id = s.allocation_id and c.occupied_from is null))
+      -- Recorded by an operator, as it ran already.
+      and not (s.actor_kind = 'admin' and s.to_state in ('provisioning', 'active') and exists (
+      select from allocations a where a.id = s.allocation_id and a.adoption is not null))
    or s.row_version <= s.version_before or s.at < s.at_before
 """)
 )

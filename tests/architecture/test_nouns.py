@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "networks", "operations", "tasks"),
-    "sites": ("audit", "log", "nodes", "operations", "tasks"),
+    "sites": ("allocations", "audit", "catalogue", "log", "nodes", "operations", "tasks", "tenants"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),
     "notifications": ("audit", "log", "operations"),

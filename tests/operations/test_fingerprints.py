@@ -29,7 +29,8 @@ TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a":
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
-    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AcceptedFirmware", "SwitchPort",
+    "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AdoptedConnection", "AcceptedFirmware",
+    "SwitchPort",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
@@ -118,6 +119,17 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
         "PutBmc",
         {"site_id": ID, "url": "https://192.0.2.7", "certificate_sha256": "ab" * 32, "username": "root"},
         "320036bd5ee9efe0",
+    ),
+    (
+        "AdoptMachine",
+        {
+            "tenant_id": ID,
+            "sku": "h100.metal",
+            "ssh_key_ids": [ID],
+            "connection": {"host": "192.0.2.7", "user": "root", "host_key": "ssh-ed25519 AAAA"},
+            "network": {"mac": "02:00:00:00:00:01", "address": "192.0.2.7/24"},
+        },
+        "ca887dae4178a4c9",
     ),
 ]
 """Each kind of request with its required members, and the first digits of its digest."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from berth.client.calls.call import Call, read, read_page, remove, write
+from berth.client.calls.call import Call, read, read_page, remove, write, written
+from berth.client.hardware.adoptions import Adoption
 from berth.client.hardware.deploy_systems import DeployRun
 from berth.client.hardware.sites import Bmc, SealedBmcPassword, Site, SiteAgent, SiteAgentToken
 from berth.client.hardware.switches import NodePorts, SiteSegments, SwitchPort
@@ -183,3 +185,32 @@ def move_node_ports(
 ) -> Call[NodePorts]:
     """Have the site's agent move the ports of a machine, or compare them. Raises `NotFound`, `InvalidState`, `NodeInUse`."""
     return write("POST", f"{NODES}/{node_id}/ports/move", NodePorts, {"to": to}, idempotency_key)
+
+
+def adopt_machine(
+    node_id: UUID, *, tenant_id: UUID, sku: str, ssh_key_ids: Sequence[UUID], connection: JsonMapping,
+    network: JsonMapping, image: str | None = None, name: str | None = None, labels: Mapping[str, str] | None = None,
+    ends_at: datetime | None = None, macs: Sequence[str] | None = None, require_tpm: bool | None = None,
+    smbios_uuid: UUID | None = None, serial: str | None = None, idempotency_key: str | None = None,
+) -> Call[Adoption]:  # fmt: skip
+    """Record a machine that runs already as an active allocation of its tenant; nothing is commanded or written on it.
+
+    `connection`: `host`, `user`, `host_key`, and `port` if it is not 22. `network`: of the deploy system of its release, as of
+    `run_deploy_system`. Its BMC must have described it within 15 minutes (`describe_bmc`).
+
+    Raises `NotFound`, `InvalidState`, `NodeInUse`, `NotAdoptable`, `SkuUnavailable`, `ImageUnavailable`, `SshKeyNotFound`,
+    `QuotaExceeded`, `BalanceDepleted`, `DeployNotConfigured`.
+    """
+    body = {
+        "tenant_id": str(tenant_id), "sku": sku, "ssh_key_ids": [str(key) for key in ssh_key_ids],
+        "connection": dict(connection), "network": dict(network), "image": image, "name": name,
+        "labels": None if labels is None else dict(labels), "ends_at": written(ends_at),
+        "macs": None if macs is None else list(macs), "require_tpm": require_tpm,
+        "smbios_uuid": None if smbios_uuid is None else str(smbios_uuid), "serial": serial,
+    }  # fmt: skip
+    return write("POST", f"{NODES}/{node_id}/adoption", Adoption, body, idempotency_key)
+
+
+def get_adoption(node_id: UUID) -> Call[Adoption]:
+    """The adoption of the allocation that is on the node. Raises `NotFound`."""
+    return read(f"{NODES}/{node_id}/adoption", Adoption)

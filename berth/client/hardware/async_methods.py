@@ -81,6 +81,8 @@ class HardwareMethods:
     run_deploy_system = now(sites.run_deploy_system)
     get_deploy_run = now(sites.get_deploy_run)
     stop_deploy_run = now(sites.stop_deploy_run)
+    adopt_machine = now(sites.adopt_machine)
+    get_adoption = now(sites.get_adoption)
     put_firmware_list = now(firmware.put_firmware_list)
     list_firmware_lists = now(firmware.list_firmware_lists)
     iterate_firmware_lists = each(firmware.list_firmware_lists)

@@ -2,7 +2,7 @@
 create or replace function refuse_illegal_node_state() returns trigger language plpgsql as $$
 begin
     if (old.state, new.state) not in (
-        ('registered', 'active'), ('registered', 'retired'),
+        ('registered', 'active'), ('registered', 'cordoned'), ('registered', 'retired'),
         ('active', 'cordoned'), ('active', 'draining'), ('active', 'retired'),
         ('cordoned', 'active'), ('cordoned', 'draining'), ('cordoned', 'retired'),
         ('draining', 'active'), ('draining', 'retired')

@@ -93,6 +93,7 @@ ACTIONS: Final = {
     "POST /api/v1/admin/nodes/{node_id}/bmc/power": "node.bmc_power",
     "POST /api/v1/admin/nodes/{node_id}/deploy-system/run": "node.request_deploy_run",
     "POST /api/v1/admin/nodes/{node_id}/deploy-system/run/stop": "node.stop_deploy_run",
+    "POST /api/v1/admin/nodes/{node_id}/adoption": "node.adopt_machine",
     "POST /api/v1/admin/repairs": "repair.open",
     "POST /api/v1/admin/repairs/{repair_id}/close": "repair.close",
     "POST /api/v1/admin/nodes/{node_id}/orphans/{orphan_id}/adopt": "node.orphan_adopted",

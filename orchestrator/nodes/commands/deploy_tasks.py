@@ -190,7 +190,7 @@ async def _conclude(tx: Transaction, node_id: UUID, known: OpenDeployTask) -> Ad
 async def _take_inspection(tx: Transaction, node_id: UUID, task_id: UUID, report: MetalInspectReport) -> None:
     """Record the machine. Of a node without an agent it is the discovery."""
     await store.record_machine(tx, node_id, report)
-    await agentless_store.note_inspected(tx, node_id)
+    await agentless_store.note_machine_without_agent(tx, node_id)
     node = await agentless_store.read_agentless(tx, node_id)
     if node is not None:
         await take_inspection(tx, node_id, node, task_id, report.topology)

@@ -8,7 +8,7 @@ from uuid import UUID
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.topology.rules import Profile
 
-_NOTE_INSPECTED = """
+_NOTE_WITHOUT_AGENT = """
 update nodes set driver = 'redfish', row_version = row_version + 1
 where id = :node_id and enrolled_at is null and driver is distinct from 'redfish'
 """
@@ -36,9 +36,10 @@ class Agentless:
     pool_driver: str | None
 
 
-async def note_inspected(tx: Transaction, node_id: UUID) -> None:
-    """A deploy system has inspected the machine: unless an agent has enrolled for the node, it has none from now on."""
-    await tx.execute(_NOTE_INSPECTED, {"node_id": node_id})
+async def note_machine_without_agent(tx: Transaction, node_id: UUID) -> None:
+    """A deploy system has inspected the machine, or it was adopted: unless an agent has enrolled for the node, it has none from
+    now on."""
+    await tx.execute(_NOTE_WITHOUT_AGENT, {"node_id": node_id})
 
 
 async def read_agentless(tx: Transaction, node_id: UUID) -> Agentless | None:

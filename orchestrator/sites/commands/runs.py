@@ -42,7 +42,7 @@ from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.run_orders import RunOrder, insert_ordered, medium_of, require_idle
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import bmc_tasks, bmcs
-from orchestrator.sites.tenancies import conclude, open_waiting, released_unseen
+from orchestrator.sites.tenancies import INSPECTION, conclude, needs_inspection, open_waiting, released_unseen
 from orchestrator.tenants.principals import Actor, ActorKind
 
 _WORKER = Actor(ActorKind.WORKER, "deploy_runs")
@@ -55,7 +55,8 @@ async def request_run(
 
     Refusals, which change nothing: `NotFound` (no node, or no BMC), `NodeInUse`, `InvalidState` (the node is in service, or
     something works on its machine), `MachineUnknown`, `NotWipeable`, `Invalid` without a network. A wipe is refused in a
-    maintenance window too. A wipe of a node that is awaited after a restore performs the release that waits for it.
+    maintenance window too. A wipe of a node that is awaited after a restore performs the release that waits for it; of an adopted
+    machine it inspects first, and is requested again then.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -71,10 +72,11 @@ async def request_run(
         if owner is None:
             await require_unused(tx, node_id, None, writing=order.kind is RunKind.WIPE)
         await require_idle(tx, node_id)
-        work = await _work(tx, node_id, order)
+        is_unseen = owner is not None and await needs_inspection(tx, owner.allocation_id)
+        work = INSPECTION if is_unseen else await _work(tx, node_id, order)
         medium = await medium_of(tx, bmc, order)
         await insert_ordered(tx, bmc, work, medium, addresses, f"{actor.kind.value}:{actor.id}", owner)
-        said = {"kind": order.kind.value, **medium, "disks": work.parameters.get("disks")}
+        said = {"kind": work.kind.value, **medium, "disks": work.parameters.get("disks")}
         await audit.record(tx, actor, "node.request_deploy_run", f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)
 

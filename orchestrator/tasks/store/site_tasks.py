@@ -27,18 +27,24 @@ SWITCH_SECONDS_MAX: Final = 14_400.0
 _IS_OF_SITE = """
 select n.shape = 'baremetal' and (
     exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch = 0)
+    or exists (select from allocations a where a.id = :allocation_id and a.adoption is not null)
     or n.enrolled_at is null and exists (select from node_bmcs b where b.node_id = n.id)
        and not exists (select from node_tasks t where t.allocation_id = :allocation_id and t.deploy_epoch is null
                        and t.type = 'allocation.provision_user'))
 from nodes n where n.id = :node_id
 """
-_WAS_DEPLOYED = "select exists (select from node_tasks where allocation_id = :id and deploy_epoch = 0)"
+_WAS_DEPLOYED = """
+select exists (select from node_tasks where allocation_id = :id and deploy_epoch = 0)
+    or exists (select from allocations where id = :id and adoption is not null)
+"""
+# A task whose machine was inspected for it waits for the run that performs it.
 # After a restore nothing is known about the machine: its run begins by an operator's word alone.
 _FIND_WAITING = """
 select t.node_id from node_tasks t
 where t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
   and not exists (select from awaited_inventories w where w.node_id = t.node_id)
-  and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
+  and not exists (select from deploy_runs r where r.node_id = t.node_id and (
+      r.ended_at is null or r.task_id = t.id and not (r.kind = 'inspect' and r.outcome = 'completed')))
   and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
 order by t.queued_at, t.id limit :limit
@@ -47,10 +53,12 @@ _READ_WAITING = """
 select t.id, t.type, t.allocation_id, t.envelope, a.claim_id
 from node_tasks t join allocations a on a.id = t.allocation_id
 where t.node_id = :node_id and t.deploy_epoch = 0 and t.state in ('queued', 'dispatched')
-  and not exists (select from deploy_runs r where r.node_id = t.node_id and (r.ended_at is null or r.task_id = t.id))
+  and not exists (select from deploy_runs r where r.node_id = t.node_id and (
+      r.ended_at is null or r.task_id = t.id and not (r.kind = 'inspect' and r.outcome = 'completed')))
   and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null)
   and not exists (select from deploy_tasks d where d.node_id = t.node_id and d.ended_at is null)
 """
+_TYPE = "select type from node_tasks where id = :id"
 _CONNECTION = "select connection from allocations where id = :id"
 # A key that the tenant has removed opens nothing, although the allocation was created with it.
 _LOGIN_KEYS = """
@@ -76,13 +84,14 @@ class SiteTask:
 
 
 async def is_of_site(reading: Reading, allocation_id: UUID, node_id: UUID) -> bool:
-    """Whether the site of the node performs the allocation's tasks: it has performed one, or the node has a BMC and no agent."""
+    """Whether the site of the node performs the allocation's tasks: it has performed one, or the machine was adopted, or the node
+    has a BMC and no agent."""
     row = await reading.execute(_IS_OF_SITE, {"allocation_id": allocation_id, "node_id": node_id})
     return bool(row.scalar_one())
 
 
 async def is_deployed_by_site(reading: Reading, allocation_id: UUID) -> bool:
-    """Whether a site has performed a task of the allocation, so that no agent knows it."""
+    """Whether a site has performed a task of the allocation, or its machine was adopted, so that no agent knows it."""
     return bool((await reading.execute(_WAS_DEPLOYED, {"id": allocation_id})).scalar_one())
 
 
@@ -112,6 +121,11 @@ async def read_connection(tx: Transaction, allocation_id: UUID) -> JsonObject:
     """How the tenant reaches an allocation that was deployed."""
     connection: JsonObject = (await tx.execute(_CONNECTION, {"id": allocation_id})).scalar_one()
     return connection
+
+
+async def is_release(tx: Transaction, task_id: UUID) -> bool:
+    """Whether the task is that of a release. A task that is gone is none."""
+    return (await tx.execute(_TYPE, {"id": task_id})).scalar() == TaskType.DEPROVISION_USER
 
 
 async def read_login_keys(tx: Transaction, allocation_id: UUID) -> list[str]:

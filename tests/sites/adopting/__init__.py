@@ -1,0 +1,1 @@
+"""Adoption of machines that run already."""
