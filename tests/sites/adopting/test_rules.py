@@ -90,6 +90,17 @@ def test_only_a_sku_for_the_whole_node_fits(node: Candidate, sku: Sku) -> None:
     assert (refusal(require_fit, node, sku) is None) is expected
 
 
+@pytest.mark.parametrize(
+    "sku",
+    [
+        replace(SKU, allowed_counts=frozenset({4})), replace(SKU, allowed_counts=frozenset()), replace(SKU, active=False),
+        replace(SKU, gpu_model="B200"), replace(SKU, shape="gpu_slice"),
+    ],
+)  # fmt: skip
+def test_a_sku_for_anything_else_does_not_fit(sku: Sku) -> None:
+    assert refusal(require_fit, NODE, sku) == "sku_does_not_fit"
+
+
 @given(looks)
 def test_only_a_fresh_description_of_a_machine_that_is_on_counts(look: Look) -> None:
     expected = (
