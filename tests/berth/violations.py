@@ -94,6 +94,10 @@ P1 = [
 ]  # fmt: skip
 P2 = [
     planted("no claim", "P2", "has no claim", "delete from claims where id = {early.claim}"),
+    planted(
+        "a key of an adoption of what was not adopted", "P2 P4", "has no operation record",
+        "update allocations set operation_key = 'adopts:x' where id = {active}",
+    ),
     planted("a failed one without claim", "P2 fit units", "has no claim", "delete from claims where id = {dirty.claim}"),
     planted(
         "the claim is another tenant's", "P2", "has no claim",

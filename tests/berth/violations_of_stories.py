@@ -158,6 +158,10 @@ P8 = [
         "update allocation_timeline set actor_kind = 'tenant' where allocation_id = {active} and to_state = 'active'",
     ),
     planted(
+        "activated by an operator without an adoption", "P8", "was made active by admin",
+        "update allocation_timeline set actor_kind = 'admin' where allocation_id = {active} and to_state = 'active'",
+    ),
+    planted(
         "released by its worker", "P8", "was made releasing by worker",
         "update allocation_timeline set actor_kind = 'worker' where allocation_id = {early} and to_state = 'releasing'",
     ),

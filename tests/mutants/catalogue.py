@@ -63,6 +63,7 @@ from tests.mutants.fleet import (
     wipes,
 )
 from tests.mutants.metal import (
+    adoptions,
     attestations,
     bmc_resets,
     deploy_systems,
@@ -99,6 +100,7 @@ MODULES = (
     hosts,
     images,
     deploy_systems,
+    adoptions,
     attestations,
     bmc_resets,
     maintenance_tasks,

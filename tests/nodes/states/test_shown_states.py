@@ -147,6 +147,7 @@ def test_the_transitions_are_those_of_the_changes_and_the_first_enrolment() -> N
             with suppress(InvalidState):
                 reached.add((state, state_after(change, state)))
     assert {pair for pair in reached if pair[0] is not pair[1]} | {
-        (NodeState.REGISTERED, NodeState.ACTIVE)
+        (NodeState.REGISTERED, NodeState.ACTIVE),
+        (NodeState.REGISTERED, NodeState.CORDONED),  # the adoption of its machine
     } == TRANSITIONS
     assert not any(before is NodeState.RETIRED for before, _ in TRANSITIONS)
