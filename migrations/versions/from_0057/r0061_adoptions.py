@@ -6,8 +6,8 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0059"
-down_revision = "0058"
+revision = "0061"
+down_revision = "0060"
 LOCKS = ("allocations",)
 
 _STATEMENTS = b"""
