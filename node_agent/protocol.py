@@ -73,6 +73,7 @@ class TaskType(StrEnum):
     METAL_REACH = "metal.reach"
     METAL_RESET_BMC = "metal.reset_bmc"
     METAL_MOVE_PORTS = "metal.move_ports"
+    METAL_FIRMWARE = "metal.firmware"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

@@ -30,12 +30,23 @@ class MaintenancePlan(Answer):
     conflicts: list[ClaimInTheWay]
 
 
+class WindowFirmware(Answer):
+    """What an update writes where. `targets`: ids of the BMC's firmware inventory, each with `version` afterwards."""
+
+    image_url: str
+    sha256: str
+    targets: list[str]
+    version: str
+    restart: str = "auto"
+
+
 class WindowTask(Answer):
-    """What a window runs on each of its nodes, once; `plugin` of the kind `plugin` alone."""
+    """What a window runs on each of its nodes, once; `plugin` of the kind `plugin` alone, `firmware` of `firmware` alone."""
 
     kind: str
     plugin: str | None = None
     timeout_seconds: int
+    firmware: WindowFirmware | None = None
 
 
 class NodeTask(Answer):

@@ -6,7 +6,7 @@ import hashlib
 import mmap
 import os
 from pathlib import Path
-from typing import Final, Self
+from typing import BinaryIO, Final, Protocol, Self
 
 from node_agent.media.placeholder import CONFIGURATION_BYTES, PLACEHOLDER
 
@@ -19,6 +19,36 @@ class MediumUnusable(Exception):
 
 class MediumChanged(Exception):
     """The file is shorter than it was when it was opened: what follows cannot be served."""
+
+
+class Content(Protocol):
+    """What is served: its size, its SHA-256, and its bytes with a machine's configuration in their place."""
+
+    size_bytes: int
+    sha256: str
+
+    def read(self, configuration: bytes, start: int, length: int) -> bytes:
+        """The bytes from `start`. Raises MediumChanged unless all of them are there."""
+        ...
+
+
+class PlainFile:
+    """An open file that is served as it is: the image of a firmware. Reads are safe from several threads."""
+
+    def __init__(self, file: BinaryIO, sha256: str) -> None:
+        self._file = file
+        self.size_bytes = os.fstat(file.fileno()).st_size
+        self.sha256 = sha256
+
+    def read(self, configuration: bytes, start: int, length: int) -> bytes:
+        """The bytes from `start`; there is no configuration. Raises MediumChanged unless all of them are there."""
+        try:
+            data = os.pread(self._file.fileno(), length, start)
+        except (OSError, ValueError) as error:  # ValueError: it is closed
+            raise MediumChanged(f"the image cannot be read: {error}") from error
+        if len(data) != length:
+            raise MediumChanged(f"the image ends at byte {start + len(data)} of {self.size_bytes}")
+        return data
 
 
 class CommonMedium:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.media.medium import CommonMedium, MediumChanged
+from node_agent.media.medium import CommonMedium, Content, MediumChanged, PlainFile
 from node_agent.media.placeholder import CONFIGURATION_BYTES
 
 PUBLISHED_MAX: Final = 1_024
 SECONDS_MAX: Final = 3_600.0
 FILE_NAME: Final = "deploy.iso"
 """BMCs refuse media whose name does not end so."""
+IMAGE_SECONDS_MAX: Final = 14_400.0
+_IMAGE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class TooManyPublished(Exception):
@@ -24,9 +27,9 @@ class TooManyPublished(Exception):
 
 @dataclass(frozen=True)
 class OwnMedium:
-    """A machine's medium: the common one with this configuration, of `CONFIGURATION_BYTES`."""
+    """A machine's medium: the common one with this configuration, of `CONFIGURATION_BYTES`. An image has none."""
 
-    medium: CommonMedium
+    medium: Content
     configuration: bytes
     expires_at: float
     is_served: Callable[[], bool] = lambda: True
@@ -76,6 +79,21 @@ class Publications:
         self._published[_key(secret)] = OwnMedium(medium, configuration, ends, is_served)
         return f"/media/{secret}/{FILE_NAME}"
 
+    def publish_image(
+        self, image: PlainFile, name: str, seconds: float, *, secret: str, is_served: Callable[[], bool]
+    ) -> str:  # fmt: skip
+        """Serve the image of a firmware under this name for this long, while `is_served`; its path.
+
+        Raises TooManyPublished, ValueError.
+        """
+        if not 0 < seconds <= IMAGE_SECONDS_MAX or not _IMAGE_NAME.fullmatch(name):
+            raise ValueError(f"an image is served for at most {IMAGE_SECONDS_MAX:.0f} seconds, under a plain name")
+        if len(self) >= PUBLISHED_MAX:
+            raise TooManyPublished(f"{PUBLISHED_MAX} media are published; withdraw some, or wait until they expire")
+        path = f"/firmware/{secret}/{name}"
+        self._published[_key(path)] = OwnMedium(image, b"", self._monotonic() + seconds, is_served)
+        return path
+
     def withdraw(self, path: str) -> None:
         """Serve this path no longer: once the deploy system has enrolled its URL is worth nothing to a reader of the BMC."""
         self._published.pop(_key(_secret(path) or ""), None)
@@ -96,6 +114,8 @@ class Publications:
 
 def _secret(path: str) -> str | None:
     parts = path.split("/")
+    if len(parts) == 4 and parts[1] == "firmware":
+        return path  # an image is found by its whole path
     return parts[2] if len(parts) == 4 and parts[:2] == ["", "media"] and parts[3] == FILE_NAME else None
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import httpx
 
-from node_agent.redfish import accounts, description, firmware, logs, restart
+from node_agent.redfish import accounts, description, firmware, logs, restart, updates
 from node_agent.redfish.boot import Boot
 from node_agent.redfish.clock import Clock, SystemClock
 from node_agent.redfish.contract import (
+    BegunUpdate,
     Bmc,
     BmcAccess,
     BootOverride,
@@ -20,6 +21,7 @@ from node_agent.redfish.contract import (
     PowerOutcome,
     PowerReading,
     PowerState,
+    ResetNeed,
     SystemDescription,
     UpdateOutcome,
     Working,
@@ -118,6 +120,22 @@ class RedfishBmc(Bmc):
     async def update_firmware(self, image_url: str, targets: tuple[str, ...] = ()) -> UpdateOutcome:
         """Update firmware by SimpleUpdate, and wait for its task."""
         return await firmware.update(self._session, image_url, targets)
+
+    async def begin_update(self, image_url: str, targets: tuple[FirmwareItem, ...]) -> BegunUpdate:
+        """Send SimpleUpdate once."""
+        return await updates.begin(self._session, image_url, targets)
+
+    async def update_tasks(self) -> tuple[str, ...]:
+        """The paths of the BMC's tasks."""
+        return await updates.tasks(self._session)
+
+    async def await_update(self, task: str, seconds: float) -> frozenset[ResetNeed]:
+        """Read the task of an update until it has ended."""
+        return await updates.follow(self._machine, task, seconds)
+
+    async def read_versions(self, ids: tuple[str, ...], version: str, seconds: float) -> tuple[FirmwareItem, ...]:
+        """Entries of the inventory, once all have this version, or after `seconds`."""
+        return await updates.read_versions(self._session, ids, version, seconds)
 
     async def reset_bmc(self) -> None:
         """Restart the BMC once, and wait until it was seen to restart and answers again."""

@@ -120,12 +120,13 @@ class Disk:
 
 @dataclass(frozen=True)
 class FirmwareItem:
-    """One entry of the firmware inventory."""
+    """One entry of the firmware inventory. `path`: where the BMC has it."""
 
     id: str
     name: str
     version: str
     updateable: bool
+    path: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,20 @@ class UpdateOutcome:
     messages: tuple[str, ...]
 
 
+class ResetNeed(StrEnum):
+    """What must be reset so that an update takes effect."""
+
+    HOST = "host"
+    BMC = "bmc"
+
+
+@dataclass(frozen=True)
+class BegunUpdate:
+    """A SimpleUpdate that the BMC has taken. `task`: the path of its task; None: it has none, and was answered as done."""
+
+    task: str | None
+
+
 class Bmc(Protocol):
     """One machine's BMC. Every method raises `BmcProblem`s alone, and ends within its deadline."""
 
@@ -286,6 +301,29 @@ class Bmc(Protocol):
 
     async def update_firmware(self, image_url: str, targets: tuple[str, ...] = ()) -> UpdateOutcome:
         """SimpleUpdate; polls the task until it ends. Raises TaskFailed, or OutcomeUnknown after `task_seconds`."""
+        ...
+
+    async def begin_update(self, image_url: str, targets: tuple[FirmwareItem, ...]) -> BegunUpdate:
+        """SimpleUpdate of these entries, sent once. Raises TaskFailed, and OutcomeUnknown if it had no answer."""
+        ...
+
+    async def update_tasks(self) -> tuple[str, ...]:
+        """The paths of the BMC's tasks, at most 64; none if it lists none."""
+        ...
+
+    async def await_update(self, task: str, seconds: float) -> frozenset[ResetNeed]:
+        """Read the task until it has ended; what its messages say must be reset.
+
+        Raises TaskFailed; OutcomeUnknown if it does not end in time, or is not known any more; NotBack if the credentials are
+        refused twice.
+        """
+        ...
+
+    async def read_versions(self, ids: tuple[str, ...], version: str, seconds: float) -> tuple[FirmwareItem, ...]:
+        """These entries of the inventory, once all have this version, or after `seconds`, as they were read last.
+
+        Raises NotBack if the BMC did not answer at the last, or refuses the credentials twice.
+        """
         ...
 
     async def reset_bmc(self) -> None:

@@ -11,6 +11,7 @@ from node_agent.redfish.machine import action_path, allowed_values, check_allowe
 from node_agent.redfish.problems import NotSupported, ValueNotAllowed
 from node_agent.redfish.session import Session
 from node_agent.redfish.tasks import finished
+from node_agent.redfish.wire import Answer
 
 ITEMS_MAX: Final = 500
 TARGETS_MAX: Final = 64
@@ -22,13 +23,22 @@ async def inventory(session: Session) -> tuple[FirmwareItem, ...]:
     service = await session.get((await session.root()).link("UpdateService"), "the update service")
     members, _ = await session.members(service.link("FirmwareInventory"), "the firmware inventory", ITEMS_MAX)
     return tuple(
-        FirmwareItem(item.text("Id"), item.text("Name"), item.text("Version"), item.flag("Updateable") is True)
+        FirmwareItem(
+            item.text("Id"), item.text("Name"), item.text("Version"), item.flag("Updateable") is True, item.path
+        )
         for item in members
     )
 
 
 async def update(session: Session, image_url: str, targets: tuple[str, ...]) -> UpdateOutcome:
     """See `Bmc.update_firmware`."""
+    answer = await send_update(session, image_url, targets)
+    ended = await finished(session, answer, session.wire.deadlines.task_seconds)
+    return UpdateOutcome(ended.state, ended.messages)
+
+
+async def send_update(session: Session, image_url: str, targets: tuple[str, ...]) -> Answer:
+    """Send SimpleUpdate once; its answer. Raises NotSupported, ValueNotAllowed, and what a command raises."""
     scheme = urlsplit(image_url).scheme
     if scheme not in ("http", "https") or not image_url.isascii() or len(targets) > TARGETS_MAX:
         raise ValueNotAllowed(f"the image must be an http:// or https:// URL, with at most {TARGETS_MAX} targets")
@@ -42,8 +52,4 @@ async def update(session: Session, image_url: str, targets: tuple[str, ...]) -> 
         body["TransferProtocol"] = scheme.upper()
     if targets:
         body["Targets"] = [session.wire.path_of(target, "a target of the update") for target in targets]
-    deadlines = session.wire.deadlines
-    state, ids = await finished(
-        session, await session.post(path, body, deadlines.insert_seconds), deadlines.task_seconds
-    )
-    return UpdateOutcome(state, ids)
+    return await session.post(path, body, session.wire.deadlines.insert_seconds)

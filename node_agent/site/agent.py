@@ -11,10 +11,12 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from pydantic import BaseModel
 
 from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
@@ -34,6 +36,7 @@ from node_agent.site.admission import SiteTrust
 from node_agent.site.bmc_liveness import BmcLiveness, ask_bmc
 from node_agent.site.bmcs import Connect
 from node_agent.site.effects import BmcEffects, StoreRefused
+from node_agent.site.images import SiteImages
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.site.metrics import SiteMetrics
@@ -42,6 +45,7 @@ from node_agent.site.runner import Runner
 from node_agent.switches.contract import Switch
 from node_agent.switches.listed import read_switches
 from node_agent.wiping.build import agent_version
+from node_agent.wire.firmware import StoredProgress, StoreProgress
 from node_agent.wire.sites import LeaseAnswer, LeaseRequest, StoredPassword, StorePassword
 
 log = structlog.get_logger("node_agent.site")
@@ -50,6 +54,7 @@ REFUSALS_MAX = 5
 RENEWALS_PER_LEASE = 4
 IDENTITY_CHECK_SECONDS = 1.0
 SEALING_KEY_FILE = "sealing-key.pem"
+_Stored = TypeVar("_Stored", bound=BaseModel)
 
 
 class SiteAgent:
@@ -74,6 +79,7 @@ class SiteAgent:
         self._lease = Lease()
         self._media = SiteMedia(MediaPlace.of(settings), self._lease, metrics.registry)
         self._ports = SitePorts(_switches(settings.site_switches_file))
+        self._images = SiteImages(self._media, settings.agent_state_dir)
         self._run_id = uuid4()
         self._bmc_liveness = BmcLiveness(
             self._run_id, self._lease, self._connection, self._metrics, ask_bmc, settings.site_bmc_check_seconds
@@ -227,6 +233,8 @@ class SiteAgent:
             self._clock,
             self._store_password,
             self._media,
+            self._store_progress,
+            self._images,
             self._ports,
         )
         return Runner(
@@ -235,14 +243,21 @@ class SiteAgent:
         )  # fmt: skip
 
     async def _store_password(self, task_id: UUID, body: StorePassword) -> StoredPassword:
+        return await self._store(task_id, "password", body, StoredPassword)
+
+    async def _store_progress(self, task_id: UUID, body: StoreProgress) -> StoredProgress:
+        return await self._store(task_id, "progress", body, StoredProgress)
+
+    async def _store(self, task_id: UUID, what: str, body: BaseModel, answer: type[_Stored]) -> _Stored:
+        """Ask until there is an answer. Raises StoreRefused."""
         backoff = Backoff(most_seconds=2.0)
         while True:
             try:
-                return await self._connection.post(f"/site/v1/tasks/{task_id}/password", body, StoredPassword)
+                return await self._connection.post(f"/site/v1/tasks/{task_id}/{what}", body, answer)
             except RequestRefused as refused:
                 raise StoreRefused(str(refused)) from refused
             except (Unreachable, CredentialsRefused) as error:
-                self._note(error, "password")
+                self._note(error, what)
                 await asyncio.sleep(backoff.next_seconds())
 
     def _trust(self) -> SiteTrust:

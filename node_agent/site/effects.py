@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -28,13 +28,16 @@ from node_agent.site import boots, power, resets
 from node_agent.site.bmcs import Connect
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.descriptions import inventory_of
+from node_agent.site.images import SiteImages
 from node_agent.site.lease import Lease, LeaseEnded
 from node_agent.site.media import SiteMedia
 from node_agent.site.ports import SitePorts
 from node_agent.site.problems import NotDone
 from node_agent.site.reaching import reach
 from node_agent.switches.contract import SwitchProblem, SwitchUnanswered
+from node_agent.site.updates import FirmwareUpdate
 from node_agent.wire.deploy_medium import DeployMedium
+from node_agent.wire.firmware import FirmwareProgress, FirmwareResult, StoredProgress, StoreProgress
 from node_agent.wire.sites import (
     BmcPassword,
     BmcTaskFailure,
@@ -49,6 +52,8 @@ log = structlog.get_logger("node_agent.site.effects")
 
 Store = Callable[[UUID, StorePassword], Awaitable[StoredPassword]]
 """Stores a sealed password in the control plane. Returns only with its answer. Raises `StoreRefused`."""
+Keep = Callable[[UUID, StoreProgress], Awaitable[StoredProgress]]
+"""Stores how far an update is, or reads it. Returns only with the answer. Raises `StoreRefused`."""
 DETAIL_LENGTH_MAX = 400
 POWER: Final[Mapping[TaskType, Callable[[Bmc], Awaitable[PowerOutcome]]]] = {
     TaskType.METAL_POWER_ON: power.switch_on,
@@ -61,7 +66,19 @@ _T = TypeVar("_T")
 
 
 class StoreRefused(Exception):
-    """The control plane refuses the sealed password: its recipients are no longer those that the task names."""
+    """The control plane refuses what is to be stored: a password whose recipients are no longer those that the task names."""
+
+
+@dataclass
+class Evidence:
+    """What a task has found so far, which its report has however it ends."""
+
+    update: FirmwareUpdate | None = None
+
+    @property
+    def firmware(self) -> FirmwareResult | None:
+        """What is known of an update."""
+        return None if self.update is None else self.update.result
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,7 @@ class Order:
     body: TaskBody
     parameters: BmcTaskParameters
     lease_fence: int
+    evidence: Evidence = field(default_factory=Evidence)
 
 
 class BmcEffects:
@@ -78,7 +96,7 @@ class BmcEffects:
 
     def __init__(
         self, agent_id: UUID, key: X25519PrivateKey, connect: Connect, lease: Lease, clock: ServerClock, store: Store,
-        media: SiteMedia, ports: SitePorts | None = None,
+        media: SiteMedia, keep: Keep, images: SiteImages, ports: SitePorts | None = None,
     ) -> None:  # fmt: skip
         self._agent_id = agent_id
         self._key = key
@@ -88,6 +106,8 @@ class BmcEffects:
         self._store = store
         self._media = media
         self._ports = ports or SitePorts({})
+        self._keep = keep
+        self._images = images
         self._quiet: set[UUID] = set()
         """Machines whose last command under this lease had its effect: none can be queued."""
 
@@ -95,7 +115,7 @@ class BmcEffects:
         """Perform the task and return its report. Raises `LeaseEnded`: then there is no report, and another agent goes on."""
         body = order.body
         try:
-            async with asyncio.timeout((body.expires_at - self._clock.now()).total_seconds()):
+            async with asyncio.timeout(self._seconds_left(order)):
                 if body.type is TaskType.METAL_LOOK:
                     return await self._look(order)
                 if body.type is TaskType.METAL_RESEAL:
@@ -108,6 +128,8 @@ class BmcEffects:
                     return await self._bmc_reset(order)
                 if body.type is TaskType.METAL_MOVE_PORTS:
                     return await self._ports_moved(order)
+                if body.type is TaskType.METAL_FIRMWARE:
+                    return await self._update(order)
                 if body.type is TaskType.METAL_ROTATE_CREDENTIALS:
                     return await self._rotate(order)
                 return await self._powered(order)
@@ -149,12 +171,42 @@ class BmcEffects:
     def _guard(self, order: Order) -> Callable[[], None]:
         return lambda: self._lease.require(order.lease_fence)
 
+    async def _update(self, order: Order) -> BmcTaskReport:
+        """Update firmware, or go on with an update. The report has what was read, however it ends."""
+        wanted, task_id = order.parameters.firmware, order.body.task_id
+        if wanted is None:
+            raise NotDone("no_order", "the task names no image")
+
+        async def keep(progress: FirmwareProgress | None) -> FirmwareProgress | None:
+            self._lease.require(order.lease_fence)
+            body = StoreProgress(fence=order.body.fence, lease_fence=order.lease_fence, progress=progress)
+            try:
+                stored = await self._keep(task_id, body)
+            except StoreRefused as refused:
+                raise NotDone("progress_refused", str(refused)) from refused
+            if not stored.stored:
+                raise LeaseEnded("the control plane says that the task or the lease no longer counts")
+            return stored.progress
+
+        order.evidence.update = update = FirmwareUpdate(
+            wanted,
+            keep,
+            lambda: self._images.served(wanted, task_id, order.lease_fence),
+            lambda: self._seconds_left(order),
+        )
+        self._quiet.discard(order.body.node_id)
+        generation, found = await self._with_password(order, update.run)
+        power_state = None if found is None else found.power_state.value
+        return self._report(order, "completed", generation=generation, power_state=power_state, found=found)
+
+    def _seconds_left(self, order: Order) -> float:
+        return (order.body.expires_at - self._clock.now()).total_seconds()
+
     async def _reached_by_ssh(self, order: Order) -> BmcTaskReport:
         server = order.parameters.reach
         if server is None:
             raise NotDone("no_server", "the task names no SSH server")
-        seconds = (order.body.expires_at - self._clock.now()).total_seconds()
-        await reach(server, seconds, lambda: self._lease.require(order.lease_fence))
+        await reach(server, self._seconds_left(order), lambda: self._lease.require(order.lease_fence))
         return self._report(order, "completed")
 
     async def _eject(self, order: Order) -> BmcTaskReport:
@@ -327,6 +379,7 @@ class BmcEffects:
         return BmcTaskReport(
             fence=order.body.fence, lease_fence=order.lease_fence, outcome=outcome, generation=generation,
             power_state=power_state, inventory=None if found is None else inventory_of(found), failure=failure, ports=ports,
+            firmware=order.evidence.firmware,
         )  # fmt: skip
 
 

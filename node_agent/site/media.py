@@ -18,9 +18,15 @@ from uuid import UUID
 import structlog
 from prometheus_client import CollectorRegistry
 
-from node_agent.media.medium import CommonMedium, MediumUnusable
+from node_agent.media.medium import CommonMedium, MediumUnusable, PlainFile
 from node_agent.media.metrics import MediaMetrics
-from node_agent.media.publications import FILE_NAME, SECONDS_MAX, Publications, TooManyPublished
+from node_agent.media.publications import (
+    FILE_NAME,
+    IMAGE_SECONDS_MAX,
+    SECONDS_MAX,
+    Publications,
+    TooManyPublished,
+)
 from node_agent.media.server import MediaServer
 from node_agent.settings import Settings
 from node_agent.site.lease import Lease
@@ -80,12 +86,10 @@ class SiteMedia:
 
     async def publish(self, medium: DeployMedium, lease_fence: int) -> str:
         """Serve the machine's medium under this lease, in place of another one of it; the URL for its BMC. Raises NotDone."""
-        if self._place is None:
-            what = "set BERTH_SITE_MEDIA_URL and BERTH_DEPLOY_MEDIUM_FILE"
-            raise NotDone("no_medium", f"this agent serves no media: {what}")
+        place = self.require_place()
         self.withdraw(medium.node_id)
         try:
-            common = await asyncio.to_thread(self._common, self._place.file)
+            common = await asyncio.to_thread(self._common, place.file)
             path = self._publications.publish(
                 common, medium.written(), SECONDS_MAX, secret=_secret(medium.token),
                 is_served=lambda: self._lease.fence == lease_fence and self._lease.seconds_left() > 0,
@@ -93,7 +97,31 @@ class SiteMedia:
         except (MediumUnusable, TooManyPublished, ValueError) as error:
             raise NotDone("no_medium", f"the medium cannot be served: {error}") from error
         self._paths[medium.node_id] = path
-        return self._place.url + path
+        return place.url + path
+
+    def publish_image(self, image: PlainFile, name: str, secret: str, lease_fence: int) -> str:
+        """Serve the image of a firmware under this lease; the URL for the BMC. Raises NotDone."""
+        place = self.require_place()
+        try:
+            path = self._publications.publish_image(
+                image, name, IMAGE_SECONDS_MAX, secret=secret,
+                is_served=lambda: self._lease.fence == lease_fence and self._lease.seconds_left() > 0,
+            )  # fmt: skip
+        except (TooManyPublished, ValueError) as error:
+            raise NotDone("no_medium", f"the image cannot be served: {error}") from error
+        return place.url + path
+
+    def withdraw_image(self, url: str) -> None:
+        """Serve the image of this URL no longer."""
+        if self._place is not None:
+            self._publications.withdraw(url.removeprefix(self._place.url))
+
+    def require_place(self) -> MediaPlace:
+        """Where media are served. Raises NotDone if this agent serves none."""
+        if self._place is None:
+            what = "set BERTH_SITE_MEDIA_URL and BERTH_DEPLOY_MEDIUM_FILE"
+            raise NotDone("no_medium", f"this agent serves no media: {what}")
+        return self._place
 
     def withdraw(self, node_id: UUID) -> None:
         """Serve the machine's medium no longer."""

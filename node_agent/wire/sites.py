@@ -18,6 +18,7 @@ from node_agent.protocol import HandedOutTask
 from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
 from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
 from node_agent.wire.switches import PORTS_MAX, PortFound, PortOrder
+from node_agent.wire.firmware import FirmwareOrder, FirmwareResult
 
 SEALED_LENGTH_MAX: Final = 1024
 RECIPIENTS_MAX: Final = 9
@@ -55,6 +56,7 @@ class BmcTaskKind(StrEnum):
     RESET_BMC = "reset_bmc"
     MOVE_PORTS = "move_ports"
     CHECK_PORTS = "check_ports"
+    FIRMWARE = "firmware"
 
 
 class BmcPassword(Wire):
@@ -88,8 +90,8 @@ class SshServer(Wire):
 class BmcTaskParameters(Wire):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
-    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `ports`: of `metal.move_ports`, and where a run
-    switches a machine on whose ports must be where it has left them.
+    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `firmware`: of `metal.firmware` alone; `ports`: of
+    `metal.move_ports`, and where a run switches a machine on whose ports must be where it has left them.
     """
 
     site_id: UUID
@@ -103,6 +105,7 @@ class BmcTaskParameters(Wire):
     boot: DeployBoot | None = Field(None, exclude_if=lambda it: it is None)
     reach: SshServer | None = Field(None, exclude_if=lambda it: it is None)
     ports: PortOrder | None = Field(None, exclude_if=lambda it: it is None)
+    firmware: FirmwareOrder | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class LeaseRequest(Wire):
@@ -269,6 +272,7 @@ class BmcTaskReport(Wire):
     ports: Annotated[list[PortFound], Field(max_length=PORTS_MAX)] | None = Field(
         None, exclude_if=lambda it: it is None
     )
+    firmware: FirmwareResult | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class BmcTaskAnswer(FromServer):

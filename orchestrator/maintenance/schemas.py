@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from node_agent.wire.firmware import IMAGE_URL, TARGETS_MAX, URL_LENGTH_MAX, FirmwareOrder
 from node_agent.wire.maintenance import PLUGIN_NAME
 from orchestrator.http.fields import WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
@@ -22,21 +23,43 @@ State = Literal["scheduled", "active", "ended", "cancelled"]
 Resources = Annotated[list[ResourceId], Field(min_length=1, max_length=NODES_MAX), FailFast()]
 
 
+FirmwareName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class FirmwareImage(Request):
+    """What is written where, through the BMC of each node, and which version it has afterwards."""
+
+    image_url: Annotated[str, Field(max_length=URL_LENGTH_MAX, pattern=IMAGE_URL)] = Field(
+        description="where the site's agent fetches the image; at most 512 MiB"
+    )
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    targets: Annotated[list[FirmwareName], Field(min_length=1, max_length=TARGETS_MAX), FailFast()] = Field(
+        description="ids of entries of the BMC's firmware inventory"
+    )
+    version: FirmwareName = Field(description="what the BMC must state of each target afterwards, byte for byte")
+    restart: Literal["auto", "host", "bmc"] = Field(
+        "auto", description="what is restarted after the update; `auto`: what the BMC's task asks for"
+    )
+
+
 class TaskOrder(Request):
     """What a window runs on each of its nodes, once, as soon as it holds all of its units there."""
 
-    kind: Literal["health_probe", "burn_in", "gpu_reset", "plugin"]
+    kind: Literal["health_probe", "burn_in", "gpu_reset", "plugin", "firmware"]
     plugin: Annotated[str, Field(pattern=PLUGIN_NAME)] | None = Field(
         None, description="of the kind `plugin`: the file in the folder of maintenance plugins of each node's agent"
     )
+    firmware: FirmwareImage | None = Field(None, description="of the kind `firmware`: the image and its targets")
     timeout_seconds: Annotated[int, Field(ge=1, le=SECONDS_MAX), WHOLE] | None = Field(
-        None, description="how long a node has; default: health_probe 600, burn_in 3600, gpu_reset 300, plugin 1800"
+        None,
+        description="how long a node has; default: health_probe 600, burn_in 3600, gpu_reset 300, plugin 1800, firmware 3600",
     )
 
     def wanted(self) -> WantedTask:
         """The task that it orders."""
         kind = TaskKind(self.kind)
-        return WantedTask(kind, self.plugin, self.timeout_seconds or SECONDS[kind])
+        order = None if self.firmware is None else FirmwareOrder.model_validate(self.firmware.model_dump())
+        return WantedTask(kind, self.plugin, self.timeout_seconds or SECONDS[kind], order)
 
 
 class CommitMaintenance(Request):
@@ -84,12 +107,23 @@ class MaintenancePlan(BaseModel):
     conflicts: list[MaintenanceConflict]
 
 
+class OrderedFirmware(BaseModel):
+    """What an update writes where."""
+
+    image_url: str
+    sha256: str
+    targets: list[str]
+    version: str
+    restart: Literal["auto", "host", "bmc"]
+
+
 class OrderedTask(BaseModel):
     """What a window runs on each of its nodes."""
 
     kind: TaskKind
     plugin: str | None
     timeout_seconds: Count
+    firmware: OrderedFirmware | None = None
 
 
 class NodeTask(BaseModel):

@@ -29,6 +29,8 @@ class TaskKind(StrEnum):
     BURN_IN = "burn_in"
     GPU_RESET = "gpu_reset"
     PLUGIN = "plugin"
+    FIRMWARE = "firmware"
+    """By the agent of the node's site, through the BMC: the node's own agent has no part in it."""
 
 
 class WindowTaskState(StrEnum):

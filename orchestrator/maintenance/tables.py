@@ -1,12 +1,12 @@
 """The tables of maintenance windows.
 
-Revisions 0026 and 0045 create them and explain columns and indexes; a test keeps both equal.
+Revisions 0026, 0045 and 0059 create them and explain columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, Uuid, text
-from sqlalchemy.dialects.postgresql import INT8MULTIRANGE
+from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -83,7 +83,9 @@ maintenance_tasks = Table(
     Column(
         "kind",
         Text,
-        CheckConstraint("kind in ('health_probe', 'burn_in', 'gpu_reset', 'plugin')", name="maintenance_task_kind"),
+        CheckConstraint(
+            "kind in ('health_probe', 'burn_in', 'gpu_reset', 'plugin', 'firmware')", name="maintenance_task_kind"
+        ),
         nullable=False,
     ),
     Column(
@@ -116,7 +118,13 @@ maintenance_tasks = Table(
     Column(
         "evidence", Text, CheckConstraint("char_length(evidence) <= 1000", name="maintenance_task_evidence_is_bounded")
     ),
+    Column(
+        "firmware",
+        JSONB,
+        CheckConstraint("octet_length(firmware::text) <= 8192", name="maintenance_task_firmware_is_bounded"),
+    ),
     CheckConstraint("(kind = 'plugin') = (plugin is not null)", name="maintenance_task_names_plugin"),
+    CheckConstraint("(kind = 'firmware') = (firmware is not null)", name="maintenance_task_names_firmware"),
     CheckConstraint("num_nulls(task_id, begun_at) in (0, 2)", name="maintenance_task_is_whole"),
     CheckConstraint(
         "case when state = 'waiting' then task_id is null else state = 'not_run' or task_id is not null end",

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from node_agent.key_set import KeySetEnvelope
 from node_agent.protocol import CertificateRequest, Credentials, Envelope, HandedOutTask
+from node_agent.wire.firmware import StoredProgress, StoreProgress
 from node_agent.wire.sites import (
     KNOWN_BMC_TASKS_MAX,
     MACHINES_MAX,
@@ -35,7 +36,7 @@ from orchestrator.nodes.enrolment_endpoints import credentials
 from orchestrator.sites.commands.agents import renew_agent_certificate
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
 from orchestrator.sites.commands.liveness import note_answers
-from orchestrator.sites.commands.reports import accept_bmc_report, store_password
+from orchestrator.sites.commands.reports import accept_bmc_report, keep_progress, store_password
 from orchestrator.sites.identity import SiteCaller
 from orchestrator.sites.metrics import LEASES_REFUSED, TASKS_LEASED
 from orchestrator.sites.queries import list_machines
@@ -154,6 +155,12 @@ async def keep_password(
 ) -> StoredPassword:
     """Store a sealed password before the BMC receives it."""
     return await store_password(parts.context, caller.agent_id, task_id, body, _request_id(request))
+
+
+@router.post("/tasks/{task_id}/progress")
+async def store_progress(task_id: UUID, body: StoreProgress, caller: SiteCaller, parts: Parts) -> StoredProgress:
+    """How far an update of firmware is: stored before the update is sent, and read by the agent that goes on with it."""
+    return await keep_progress(parts.context, caller.agent_id, task_id, body)
 
 
 @router.post("/tasks/{task_id}/result")

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_tasks import FirmwareVersion, MetalInspectReport, MetalWipeReport
+from node_agent.wire.firmware import FirmwareResult
 from node_agent.wire.sites import BmcInventory
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import store, task_store
@@ -17,6 +18,7 @@ from orchestrator.nodes.firmware import store as firmware_lists
 from orchestrator.nodes.firmware.rules import BMC, INVENTORY, Objection, Reading, objections, of_bmc, of_report
 from orchestrator.sites.findings import Finding
 from orchestrator.sites.store import bmcs
+from orchestrator.sites.updates import carried_over
 
 _VERSIONS = TypeAdapter(list[FirmwareVersion])
 
@@ -26,6 +28,24 @@ async def note_inspected(tx: Transaction, run: DeployRun) -> None:
     named = await _named_by_bmc(tx, run.node_id, run.requested_at)
     if named is not None:
         await store.note_bmc_firmware(tx, run.node_id, named)
+
+
+async def note_updated(tx: Transaction, node_id: UUID, result: FirmwareResult) -> None:
+    """A proven update of the locked node: the next release compares with the versions that were read back."""
+    machine = await store.read_machine(tx, node_id)
+    if machine is None:
+        return
+    known = _read(machine.firmware)
+    if known is None:
+        try:
+            known = of_report(MetalInspectReport.model_validate(machine.report))
+        except ValidationError:  # of another version
+            return
+    after = carried_over(Reading(known, _read(machine.bmc_firmware)), result)
+    if after.machine != known:
+        await store.note_machine_firmware(tx, node_id, after.machine or ())
+    if after.bmc is not None:
+        await store.note_bmc_firmware(tx, node_id, after.bmc)
 
 
 async def objected(tx: Transaction, run: DeployRun) -> list[Finding]:

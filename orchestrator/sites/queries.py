@@ -17,7 +17,7 @@ from orchestrator.nodes.store.holders import Holder
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound, Unauthenticated
 from orchestrator.sites.documents import adoption_document, bmc_document, run_document, site_document
-from orchestrator.sites.store import adoptions, agents, bmc_tasks, bmcs, liveness, sites
+from orchestrator.sites.store import adoptions, agents, bmc_tasks, bmcs, firmware_updates, liveness, sites
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.store.liveness import ListedBmc
 from orchestrator.sites.store.sites import Site, SiteCensus
@@ -73,6 +73,12 @@ async def take_site_census(context: Context) -> list[SiteCensus]:
     """Machines, open tasks and lease of each site, for gauges."""
     async with context.database.reading() as reading:
         return await sites.take_census(reading)
+
+
+async def find_open_updates(context: Context, limit: int) -> list[tuple[UUID, UUID]]:
+    """At most `limit` windows and nodes whose update of firmware can begin, is over, or is not made any more."""
+    async with context.database.reading() as reading:
+        return await firmware_updates.find_open(reading, limit)
 
 
 async def find_bmc_tasks_to_advance(context: Context, limit: int) -> list[UUID]:

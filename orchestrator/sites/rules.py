@@ -39,10 +39,11 @@ TYPES: Final = {
     BmcTaskKind.RESET_BMC: TaskType.METAL_RESET_BMC,
     BmcTaskKind.MOVE_PORTS: TaskType.METAL_MOVE_PORTS,
     BmcTaskKind.CHECK_PORTS: TaskType.METAL_MOVE_PORTS,
+    BmcTaskKind.FIRMWARE: TaskType.METAL_FIRMWARE,
 }
 SEALING: Final = frozenset({BmcTaskKind.ROTATE, BmcTaskKind.RESEAL})
 """What seals passwords to the recipients of the site."""
-DESCRIBING: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.END_DEPLOY, BmcTaskKind.RESET_BMC})
+DESCRIBING: Final = frozenset({BmcTaskKind.LOOK, BmcTaskKind.END_DEPLOY, BmcTaskKind.RESET_BMC, BmcTaskKind.FIRMWARE})
 """What reports the machine as its BMC describes it; agents of the version before do not at the end of a deploy system."""
 POWERED: Final = {
     BmcTaskKind.POWER_ON: "On",

@@ -14,6 +14,7 @@ from orchestrator.nodes.deploy_systems.refusals import MachineUnknown
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import SITE_STEP_SECONDS_MAX, RunKind
 from orchestrator.nodes.deploy_systems.run_store import RunOwner, RunWork
+from orchestrator.nodes.deploy_systems.uses import require_no_update
 from orchestrator.problems import Invalid, InvalidState
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.store import bmc_tasks
@@ -33,7 +34,8 @@ class RunOrder:
 
 
 async def require_idle(tx: Transaction, node_id: UUID) -> None:
-    """Return if no task of the machine's BMC or deploy system is open. Raises `InvalidState`."""
+    """Return if no task of the machine's BMC or deploy system is open, and no window updates it. Raises `InvalidState`."""
+    await require_no_update(tx, node_id)
     task = await bmc_tasks.lock_open(tx, node_id)
     if task is not None:
         raise InvalidState(f"a task ({task.kind.value}) of the BMC is open; wait for its end", state="task_open")

@@ -216,7 +216,7 @@ bmc_tasks = Table(
         Text,
         CheckConstraint(
             "kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy',"
-            " 'eject', 'reach', 'reset_bmc', 'move_ports', 'check_ports')",
+            " 'eject', 'reach', 'reset_bmc', 'move_ports', 'check_ports', 'firmware')",
             name="bmc_task_kind",
         ),
         nullable=False,
@@ -236,6 +236,13 @@ bmc_tasks = Table(
     Column("outcome", Text, CheckConstraint("outcome in ('completed', 'failed', 'unknown')", name="bmc_task_outcome")),
     Column("failure", Text, CheckConstraint("char_length(failure) <= 500", name="bmc_task_failure_is_bounded")),
     Column("power_state", Text),
+    Column(
+        "progress",
+        JSONB,
+        CheckConstraint("octet_length(progress::text) <= 131072", name="bmc_task_progress_is_bounded"),
+    ),
+    Column("result", JSONB, CheckConstraint("octet_length(result::text) <= 65536", name="bmc_task_result_is_bounded")),
+    CheckConstraint("kind = 'firmware' or num_nonnulls(progress, result) = 0", name="bmc_task_updates_firmware"),
     CheckConstraint("num_nulls(fence, envelope, issued_at) in (0, 3)", name="bmc_task_issued_is_whole"),
     CheckConstraint("num_nulls(dispatched_at, lease_fence) in (0, 2)", name="bmc_task_dispatched_is_whole"),
     CheckConstraint("dispatched_at is null or issued_at is not null", name="bmc_task_dispatched_was_issued"),

@@ -15,11 +15,16 @@ _INTERRUPTED = {**_FAILED, "state": "interrupted"}
 _NOT_RUN = {"state": "not_run", "failure": "why", **_OVER}
 _STATES: tuple[Row, ...] = ({}, _RUNNING, _COMPLETED, _FAILED, _INTERRUPTED, _NOT_RUN, {**_NOT_RUN, **_BEGUN})
 _PLUGIN = {"kind": "plugin", "plugin": "firmware"}
+_FIRMWARE = {"kind": "firmware", "firmware": "{}"}
 
 CHECKS = {
     "maintenance_task_kind": Check(
-        _TABLE, ({"kind": "reboot"},), ({}, {"kind": "burn_in"}, {"kind": "gpu_reset"}, _PLUGIN)
+        _TABLE, ({"kind": "reboot"},), ({}, {"kind": "burn_in"}, {"kind": "gpu_reset"}, _PLUGIN, _FIRMWARE)
     ),
+    "maintenance_task_firmware_is_bounded": Check(
+        _TABLE, ({**_FIRMWARE, "firmware": '"' + "x" * 8_192 + '"'},), ({}, _FIRMWARE)
+    ),
+    "maintenance_task_names_firmware": Check(_TABLE, ({"kind": "firmware"}, {"firmware": "{}"}), ({}, _FIRMWARE)),
     "maintenance_task_plugin_name": Check(
         _TABLE,
         tuple({**_PLUGIN, "plugin": name} for name in ("", "../x", "A", "-x", "x" * 33)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,10 @@ from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.contract import Bmc, BmcAccess
 from node_agent.site.bmcs import Guard, GuardedTransport
 from node_agent.site.effects import BmcEffects, Order
+from node_agent.site.images import SiteImages
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
+from node_agent.wire.firmware import StoredProgress, StoreProgress
 from node_agent.wire.sites import BmcTaskParameters, BmcTaskReport, StoredPassword, StorePassword
 from tests.media.media_files import common_medium
 from tests.sites.rotations import FIRST_PASSWORD, PATIENT, USER, Step, Stepping
@@ -113,6 +116,9 @@ class Rack:
         async def store(task_id: uuid.UUID, body: StorePassword) -> StoredPassword:
             raise AssertionError("no password is stored")
 
+        async def keep(task_id: uuid.UUID, body: StoreProgress) -> StoredProgress:
+            raise AssertionError("no firmware is updated")
+
         def connect(access: BmcAccess, guard: Guard, quiet: bool) -> Bmc:
             transport = Stepping(GuardedTransport(StubTransport(self.service), guard), step)
             return RedfishBmc(access, PATIENT, quiet=quiet, clock=self.machine.clock, transport=transport)
@@ -121,8 +127,9 @@ class Rack:
         clock.observe(datetime.now(UTC))
         if order.lease_fence not in agent.effects:
             agent.effects[order.lease_fence] = BmcEffects(
-                agent.id, agent.key, connect, agent.lease, clock, store, agent.media
-            )
+                agent.id, agent.key, connect, agent.lease, clock, store, agent.media, keep,
+                SiteImages(agent.media, Path(tempfile.gettempdir())),
+            )  # fmt: skip
         return await agent.effects[order.lease_fence].carry_out(order)
 
     def is_repeated(self) -> bool:

@@ -6,6 +6,7 @@ what the next one begins with, so these are all the states in which a process ca
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -26,11 +27,13 @@ from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.contract import Bmc, BmcAccess
 from node_agent.site.bmcs import DEADLINES, Guard, GuardedTransport
 from node_agent.site.effects import BmcEffects, Order, StoreRefused
+from node_agent.site.images import SiteImages
 from node_agent.site.lease import Lease
 from node_agent.site.media import MediaPlace, SiteMedia
 from node_agent.site.ports import SitePorts
 from node_agent.switches.contract import Switch
 from node_agent.switches.placing import PlacingTimes
+from node_agent.wire.firmware import StoredProgress, StoreProgress
 from node_agent.wire.sites import (
     BmcTaskAnswer,
     BmcTaskKind,
@@ -44,7 +47,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.operations.execution import Context, Limits, transact
 from orchestrator.problems import Invalid
 from orchestrator.sites.commands.leases import lease_bmc_tasks, take_site_lease
-from orchestrator.sites.commands.reports import accept_bmc_report, store_password
+from orchestrator.sites.commands.reports import accept_bmc_report, keep_progress, store_password
 from orchestrator.sites.commands.tasks import advance_bmc_task
 from orchestrator.sites.store import bmc_tasks
 from orchestrator.tasks.signing import TaskSigner
@@ -180,7 +183,13 @@ class Rotations:
         clock = ServerClock()
         clock.observe(datetime.now(UTC))
         ports = SitePorts(self.switches, PlacingTimes(self.settle_seconds, 0.05))
-        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store, agent.media, ports)
+
+        async def keep(task_id: uuid.UUID, body: StoreProgress) -> StoredProgress:
+            await step()
+            return await keep_progress(self.context, agent.id, task_id, body)
+
+        images = SiteImages(agent.media, Path(tempfile.gettempdir()))
+        effects = BmcEffects(agent.id, agent.key, connect, agent.lease, clock, store, agent.media, keep, images, ports)
         report: BmcTaskReport = await effects.carry_out(order)
         await step()
         answer = await accept_bmc_report(self.context, agent.id, machine.task_id, report, "r")

@@ -42,7 +42,8 @@ from tests.support.bmc.service import StubService
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
-from worker.sites.sweeping import sweep_bmc_liveness, sweep_bmc_tasks
+from worker.sites.sweeping import sweep_bmc_liveness, sweep_bmc_tasks, sweep_firmware_updates
+from worker.sweepers.maintenance import sweep_maintenance
 
 LEASE_SECONDS = 3
 LOOPS = {
@@ -313,6 +314,8 @@ class Stage:
             for sweep in (sweep_bmc_tasks, sweep_deploy_tasks, sweep_deploy_runs):
                 await sweep(context, 100)
             await sweep_bmc_liveness(context, 2.0, 100)
+            await sweep_maintenance(context, 3_600.0, 100)
+            await sweep_firmware_updates(context, 100)
             await pause(0.2)
         issuer.stop()
         await running

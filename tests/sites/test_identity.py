@@ -191,7 +191,7 @@ BODIES: tuple[bytes, ...] = (
 def test_empty_huge_and_malformed_bodies_are_refused_by_code(stage: Stage, site: Site, tmp_path: Path) -> None:
     agent = RawAgent(stage, site, "a", tmp_path)
     task = f"/site/v1/tasks/{uuid.uuid4()}"
-    for path in ("/site/v1/lease", "/site/v1/certificate", f"{task}/password", f"{task}/result"):
+    for path in ("/site/v1/lease", "/site/v1/certificate", f"{task}/password", f"{task}/progress", f"{task}/result"):
         for body in BODIES:
             answer = agent.http.post(path, content=body, headers={"content-type": "application/json"})
             assert answer.status_code in (400, 413, 422), (path, body[:40], answer.text[:200])

@@ -18,7 +18,8 @@ POWER = tuple(point for point in CrashPoint if point.startswith("power."))
 BOOTS = tuple(point for point in CrashPoint if point.startswith(("start.", "end.")))
 EJECT = tuple(point for point in CrashPoint if point.startswith("eject."))
 RESETTING = CrashPoint.RESET_AFTER_BACK
-ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT, RESETTING))
+FIRMWARE = tuple(point for point in CrashPoint if point.startswith("firmware."))
+ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT, *FIRMWARE, RESETTING))
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 

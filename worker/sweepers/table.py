@@ -15,7 +15,7 @@ from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.restores.sweeping import sweep_replays
 from worker.settings import Settings
 from worker.sites.attesting import sweep_attestations
-from worker.sites.sweeping import measure_sites, sweep_bmc_liveness, sweep_bmc_tasks
+from worker.sites.sweeping import measure_sites, sweep_bmc_liveness, sweep_bmc_tasks, sweep_firmware_updates
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.approvals import sweep_approvals
 from worker.sweepers.balances import sweep_balances
@@ -215,6 +215,12 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             every,
             partial(sweep_bmc_tasks, context, batch),
             "tasks about BMCs that can be signed, or that no agent reported in time",
+        ),
+        Sweeper(
+            "firmware_updates",
+            every,
+            partial(sweep_firmware_updates, context, batch),
+            "updates of firmware of maintenance windows that can begin or are over",
         ),
         Sweeper(
             "bmc_liveness",

@@ -13,6 +13,7 @@ import typer
 from berth.cli.printing import Column, show_list, show_one
 from berth.cli.session import Session, command
 from berth.cli.times import moment
+from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.client import Client, MaintenanceWindow
@@ -80,6 +81,15 @@ class Kind(StrEnum):
     BURN_IN = "burn_in"
     GPU_RESET = "gpu_reset"
     PLUGIN = "plugin"
+    FIRMWARE = "firmware"
+
+
+class Restart(StrEnum):
+    """What is restarted after an update of firmware."""
+
+    AUTO = "auto"
+    HOST = "host"
+    BMC = "bmc"
 
 
 class Choice(StrEnum):
@@ -99,6 +109,20 @@ def _resources(client: Client, nodes: list[str] | None, slots: list[str] | None)
     """The names of the resources; a node is named by its id. No name contains a comma."""
     named = [node for several in nodes or () for node in several.split(",") if node]
     return [*(f"node:{client.get_node(node).id}" for node in dict.fromkeys(named)), *(slots or ())]
+
+
+def _firmware(
+    task: Kind | None, image: str | None, sha256: str | None, targets: list[str] | None, version: str | None, restart: Restart
+) -> JsonObject | None:  # fmt: skip
+    """The order of an update, which has all parts."""
+    given = (image, sha256, targets, version)
+    if task is not Kind.FIRMWARE:
+        if any(given) or restart is not Restart.AUTO:
+            raise typer.BadParameter("--image, --sha256, --target, --version and --restart need --task firmware")
+        return None
+    if not all(given):
+        raise typer.BadParameter("--task firmware needs --image, --sha256, --target and --version")
+    return {"image_url": image, "sha256": sha256, "targets": targets, "version": version, "restart": restart.value}
 
 
 @command(app, "plan")
@@ -130,12 +154,28 @@ def commit(
     plugin: Annotated[
         str | None, typer.Option(help="of --task plugin: the file in the folder of maintenance plugins of each node")
     ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="of --task firmware: the http(s) URL where the site's agent fetches the image")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="of --task firmware: the SHA-256 of the image, in hex")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="of --task firmware: an id of the BMC's firmware inventory; repeatable")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="of --task firmware: what the BMC states of each target afterwards")
+    ] = None,
+    restart: Annotated[
+        Restart, typer.Option(help="of --task firmware: what is restarted after it; auto: what the BMC's task asks for")
+    ] = Restart.AUTO,
     task_timeout: Annotated[int | None, typer.Option(help="seconds that a node has for the task", min=1)] = None,
 ) -> None:
     """Commit a window: it claims its nodes and slots, and runs its task."""
+    firmware = _firmware(task, image, sha256, target, version, restart)
     if task is None and (plugin is not None or task_timeout is not None):
         raise typer.BadParameter("--plugin and --task-timeout need --task")
-    order = None if task is None else {"kind": task.value, "plugin": plugin, "timeout_seconds": task_timeout}
+    order = None
+    if task is not None:
+        order = {"kind": task.value, "plugin": plugin, "firmware": firmware, "timeout_seconds": task_timeout}
     starts, ends = _time(starts_at, "--starts-at"), _time(ends_at, "--ends-at")
     with session.client() as client:
         made = client.commit_maintenance(

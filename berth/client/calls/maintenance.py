@@ -36,7 +36,8 @@ def commit_maintenance(
     """Commit a window, which claims its units.
 
     Raises `ResourceNotFound`, `MaintenanceWindowInvalid`, `MaintenanceConflict`, `MaintenanceTableFull`,
-    `MaintenanceTaskInvalid`, `MaintenanceTaskUnsupported`. `task`: `kind`, of the kind `plugin` also `plugin`, and if wanted
+    `MaintenanceTaskInvalid`, `MaintenanceTaskUnsupported`. `task`: `kind`, of the kind `plugin` also `plugin`, of the kind
+    `firmware` also `firmware` (`image_url`, `sha256`, `targets`, `version`, and if wanted `restart`), and if wanted
     `timeout_seconds`.
     """
     body = {

@@ -2,7 +2,8 @@
 -- the evidence.
 create or replace function maintenance_tasks_of(p_window uuid, p_evidence boolean, out task jsonb, out tasks jsonb)
 language sql stable as $$
-    select (array_agg(jsonb_build_object('kind', k.kind, 'plugin', k.plugin, 'timeout_seconds', k.seconds_max)))[1],
+    select (array_agg(jsonb_build_object('kind', k.kind, 'plugin', k.plugin, 'timeout_seconds', k.seconds_max,
+                                             'firmware', k.firmware)))[1],
            coalesce(jsonb_agg(jsonb_build_object(
                'node_id', k.node_id, 'state', k.state, 'begun_at', k.begun_at, 'ended_at', k.ended_at, 'failure', k.failure,
                'evidence', case when p_evidence then k.evidence end, 'waits_for', k.waits_for, 'waits_since', k.waits_since,

@@ -18,7 +18,7 @@ from orchestrator.nodes.deploy_systems import store, task_store
 from orchestrator.nodes.deploy_systems.documents import permission_document, task_document
 from orchestrator.nodes.deploy_systems.refusals import MachineUnknown, NoDeploySystem
 from orchestrator.nodes.deploy_systems.rules import WRITING, Addresses, PermissionState
-from orchestrator.nodes.deploy_systems.uses import require_no_run, require_unused
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_no_update, require_unused
 from orchestrator.nodes.states import AttestationPolicy
 from orchestrator.nodes.store import attestation, nodes
 from orchestrator.operations.execution import Context, Done, run_once
@@ -65,6 +65,7 @@ async def permit_deploy_system(
     async def effect(tx: Transaction) -> Done:
         await nodes.lock_node(tx, node_id)
         await require_no_run(tx, node_id)
+        await require_no_update(tx, node_id)
         await require_unused(tx, node_id, order.claim_id, writing=False)
         if order.require_tpm and (await attestation.read_tpm(tx, node_id)).policy is AttestationPolicy.OFF:
             raise InvalidState(

@@ -14,12 +14,11 @@ from node_agent.wire.maintenance import MaintenancePluginParameters
 from node_agent.wire.topology import Topology
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
-from orchestrator.maintenance.changes import note_task_end, task_payload
 from orchestrator.maintenance.states import TaskKind, WindowState, WindowTaskState
 from orchestrator.maintenance.window_tasks import FEATURES
 from orchestrator.nodes.gpu_resets.rules import Group
+from orchestrator.nodes.maintenance_tasks.ending import MAINTENANCE, end_task, why_late
 from orchestrator.nodes.maintenance_tasks.rules import (
-    NOT_PROVEN,
     EndedTask,
     HealthLimits,
     Verdict,
@@ -29,16 +28,11 @@ from orchestrator.nodes.maintenance_tasks.rules import (
 from orchestrator.nodes.probes.rules import Machine
 from orchestrator.nodes.probes.thresholds import Overrides, thresholds_for
 from orchestrator.nodes.states import NodeState
-from orchestrator.nodes.store import gpu_resets, nodes, quarantines
 from orchestrator.nodes.store import maintenance_tasks as store
+from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.maintenance_tasks import OpenTask
-from orchestrator.nodes.store.out_of_service import take_out_of_service
-from orchestrator.nodes.store.quarantines import NewQuarantine
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
-from orchestrator.tenants.principals import Actor, ActorKind
-
-_MAINTENANCE = Actor(ActorKind.WORKER, "maintenance")
 
 
 async def advance_task(
@@ -60,17 +54,17 @@ async def advance_task(
         if known.state is WindowTaskState.RUNNING:
             if known.task_state in (TaskState.QUEUED, TaskState.DISPATCHED):
                 return None
-            return await _end(tx, window_id, node_id, known, _verdict(known, thresholds))
+            return await end_task(tx, window_id, node_id, known, _verdict(known, thresholds))
         if known.window_state is WindowState.SCHEDULED:
             return None
         why = _why_never(known)
         if why is not None:
-            return await _end(tx, window_id, node_id, known, Verdict(WindowTaskState.NOT_RUN, why))
+            return await end_task(tx, window_id, node_id, known, Verdict(WindowTaskState.NOT_RUN, why))
         if known.obstacle is not None:
             return None
         task_id = await store.begin(tx, context.signer, window_id, node_id, known, _parameters(known))
         said = {"node_id": str(node_id), "kind": known.kind.value, "plugin": known.plugin, "task_id": str(task_id)}
-        await audit.record(tx, _MAINTENANCE, "maintenance.task_begin", f"maintenance/{window_id}", said, None)
+        await audit.record(tx, MAINTENANCE, "maintenance.task_begin", f"maintenance/{window_id}", said, None)
         return WindowTaskState.RUNNING
 
     return await transact(context, work)
@@ -83,7 +77,7 @@ def _why_never(known: OpenTask) -> str | None:
     if known.node_state is NodeState.RETIRED:
         return "node_retired: the node is retired"
     if (known.ends_at - known.clock).total_seconds() < known.seconds_max:
-        return _why_late(known)
+        return why_late(known)
     if known.obstacle == "offline":
         return None
     feature = FEATURES.get(known.kind)
@@ -92,17 +86,6 @@ def _why_never(known: OpenTask) -> str | None:
     if known.kind is TaskKind.GPU_RESET and isinstance(group := _group(known), str):
         return group
     return None
-
-
-def _why_late(known: OpenTask) -> str:
-    left = f"until the window had less than the {known.seconds_max} s left that the task may take"
-    if known.obstacle == "offline":
-        return f"node_offline: the node was offline {left}"
-    if known.obstacle == "units":
-        return f"units_not_held: an allocation or an orphan kept units of the window {left}"
-    if known.obstacle == "busy":
-        return f"node_busy: a burn-in, a reset of GPUs or the task of another window ran on the node {left}"
-    return f"window_too_short: the task was not begun {left}"
 
 
 def _group(known: OpenTask) -> Group | str:
@@ -139,28 +122,3 @@ def _verdict(known: OpenTask, thresholds: Overrides) -> Verdict:
     health = HealthLimits(known.accepted, thresholds_for(thresholds, known.gpu_model), machine)
     group = _group(known) if known.kind is TaskKind.GPU_RESET else None
     return conclude(known.kind, ended, known.slots, health, group if isinstance(group, Group) else None)
-
-
-async def _end(tx: Transaction, window_id: UUID, node_id: UUID, known: OpenTask, verdict: Verdict) -> WindowTaskState:
-    verdict = verdict.bounded()
-    if verdict.state in NOT_PROVEN and known.node_state is not NodeState.RETIRED:
-        await _keep_out(tx, node_id, known, verdict)
-    await store.end(tx, window_id, node_id, verdict.state, verdict.failure, verdict.evidence)
-    payload = task_payload(window_id, node_id, known.kind, known.plugin, verdict.state, verdict.failure)
-    await note_task_end(tx, payload, _MAINTENANCE)
-    return verdict.state
-
-
-async def _keep_out(tx: Transaction, node_id: UUID, known: OpenTask, verdict: Verdict) -> None:
-    """What the task did to the node is not known to be whole: its slots do not return with the window."""
-    what = known.kind.value if known.plugin is None else f"plugin {known.plugin}"
-    became = "was interrupted" if verdict.state is WindowTaskState.INTERRUPTED else "failed"
-    reason = f"the task of its maintenance window ({what}) {became}"
-    evidence = "\n".join(part for part in (verdict.failure, verdict.evidence) if part)
-    begun = [
-        NewQuarantine(slot.slot_index, slot.unit, reason, evidence)
-        for slot in await gpu_resets.read_slots(tx, node_id)
-        if slot.slot_index in known.slots and not slot.quarantined
-    ]
-    await take_out_of_service(tx, node_id, begun, _MAINTENANCE, "operator")
-    await quarantines.note_faults(tx, node_id, known.slots)

@@ -112,6 +112,7 @@ values (:node_id, :smbios_uuid, :macs, cast(:report as jsonb), clock_timestamp()
 on conflict (node_id) do update set smbios_uuid = excluded.smbios_uuid, macs = excluded.macs, report = excluded.report,
     inspected_at = excluded.inspected_at, firmware = excluded.firmware, bmc_firmware = null
 """
+_NOTE_FIRMWARE = "update node_machines set firmware = cast(:firmware as jsonb) where node_id = :node_id"
 _NOTE_BMC_FIRMWARE = "update node_machines set bmc_firmware = cast(:firmware as jsonb) where node_id = :node_id"
 
 
@@ -335,6 +336,12 @@ async def record_machine(tx: Transaction, node_id: UUID, report: MetalInspectRep
         "firmware": None if report.firmware is None else json.dumps([one.model_dump() for one in report.firmware]),
     }
     await tx.execute(_RECORD_MACHINE, values)
+
+
+async def note_machine_firmware(tx: Transaction, node_id: UUID, firmware: Sequence[FirmwareVersion]) -> None:
+    """The inspected machine of a locked node has these versions, apart from those that its BMC names."""
+    values = {"node_id": node_id, "firmware": json.dumps([one.model_dump() for one in firmware])}
+    await tx.execute(_NOTE_FIRMWARE, values)
 
 
 async def note_bmc_firmware(tx: Transaction, node_id: UUID, firmware: Sequence[FirmwareVersion]) -> None:

@@ -11,6 +11,7 @@ from orchestrator.nodes.deploy_systems.refusals import DETAILS, DeployReason
 from orchestrator.nodes.deploy_systems.rules import NodeUse
 from orchestrator.nodes.refusals import DriverRefused
 from orchestrator.nodes.states import NodeState
+from orchestrator.nodes.store import maintenance_tasks
 from orchestrator.problems import InvalidState, NodeInUse
 
 REDFISH = "redfish"
@@ -37,6 +38,16 @@ async def require_no_run(tx: Transaction, node_id: UUID) -> None:
         raise InvalidState(
             "a run of a deploy system is open on the node; wait for its end, or stop it: berth node run --stop",
             state="run_open",
+        )
+
+
+async def require_no_update(tx: Transaction, node_id: UUID) -> None:
+    """Return if no maintenance window updates firmware of the locked node. Raises `InvalidState`."""
+    window_id = await maintenance_tasks.read_updating(tx, node_id)
+    if window_id is not None:
+        raise InvalidState(
+            f"maintenance window {window_id} updates the firmware of the machine; wait for its end",
+            state="maintenance_task",
         )
 
 

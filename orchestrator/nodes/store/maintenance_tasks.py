@@ -65,7 +65,7 @@ class OpenTask:
 _FIND = """
 select m.window_id, m.node_id from maintenance_tasks m join maintenance_windows w on w.id = m.window_id
 join nodes n on n.id = m.node_id left join node_tasks k on k.id = m.task_id
-where m.ended_at is null and m.begins_at <= (select clock_timestamp())
+where m.ended_at is null and m.kind <> 'firmware' and m.begins_at <= (select clock_timestamp())
   and case when m.state = 'running' then k.id is null or k.state not in ('queued', 'dispatched')
            when w.state = 'scheduled' then false
            when w.state <> 'active' or n.state = 'retired' then true
@@ -113,6 +113,9 @@ update claims set occupied = false, occupied_until = clock_timestamp()
 where owner_id = :window_id and owner_kind = 'maintenance' and node_id = :node_id and occupied
 """
 _BUMP = "select bump_row_versions(:node_id, null)"
+_UPDATING = """
+select window_id from maintenance_tasks where node_id = :node_id and state = 'running' and kind = 'firmware'
+"""
 _RUNNING_ON = "select window_id from maintenance_tasks where node_id = :node_id and state = 'running'"
 
 
@@ -124,6 +127,12 @@ async def find_open(reading: Reading, limit: int) -> list[tuple[UUID, UUID]]:
 async def read_running(tx: Transaction, node_id: UUID) -> UUID | None:
     """The window whose task runs on this locked node."""
     found: UUID | None = (await tx.execute(_RUNNING_ON, {"node_id": node_id})).scalar()
+    return found
+
+
+async def read_updating(tx: Transaction, node_id: UUID) -> UUID | None:
+    """The window that updates firmware of this locked node now."""
+    found: UUID | None = (await tx.execute(_UPDATING, {"node_id": node_id})).scalar()
     return found
 
 
@@ -150,12 +159,19 @@ async def begin(
         tx, signer, TYPES[known.kind], node_id, known.epoch, clock=known.clock, seconds_max=known.seconds_max,
         previous_task=known.previous_task, parameters=parameters,
     )  # fmt: skip
-    values = {"window_id": window_id, "node_id": node_id, "clock": known.clock}
-    begun = await tx.execute(_BEGIN, {**values, "task_id": body.task_id, "expires_at": body.expires_at})
+    await note_begun(tx, window_id, node_id, known.clock, body.task_id, body.expires_at)
+    return body.task_id
+
+
+async def note_begun(
+    tx: Transaction, window_id: UUID, node_id: UUID, clock: datetime, task_id: UUID, expires_at: datetime
+) -> None:
+    """The locked, waiting task runs as this one; the window's units of the node are occupied until its result is known."""
+    values = {"window_id": window_id, "node_id": node_id, "clock": clock}
+    begun = await tx.execute(_BEGIN, {**values, "task_id": task_id, "expires_at": expires_at})
     assert begun.rowcount == 1, "a locked, waiting task stays waiting"
     await tx.execute(_OCCUPY, values)
     await tx.execute(_BUMP, {"node_id": node_id})
-    return body.task_id
 
 
 async def end(

@@ -15,7 +15,7 @@ from orchestrator.log.store.outbox import append_event
 from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems import task_store as deploy_tasks
 from orchestrator.nodes.deploy_systems.refusals import DeployReason
-from orchestrator.nodes.deploy_systems.uses import require_no_run
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_no_update
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
@@ -54,6 +54,7 @@ async def put_bmc(
         await sites.lock_site(tx, address.site_id)
         present = await bmcs.lock_bmc(tx, node_id)
         await require_no_run(tx, node_id)
+        await require_no_update(tx, node_id)
         await _require_no_open_task(tx, node_id)
         if present is not None and present.site_id != address.site_id:
             await _require_no_ports(tx, node_id)
@@ -107,6 +108,7 @@ async def remove_bmc(context: Context, operation: Operation, actor: Actor, node_
         if await bmcs.lock_bmc(tx, node_id) is None:
             raise NotFound(f"node {node_id} has no BMC")
         await require_no_run(tx, node_id)
+        await require_no_update(tx, node_id)
         await _require_no_open_task(tx, node_id)
         await _require_no_ports(tx, node_id)
         claims = (await deploy_systems.read_use(tx, node_id, None)).claims
@@ -156,6 +158,7 @@ async def request_bmc_task(
         if bmc is None:
             raise NotFound(f"node {node_id} has no BMC")
         await require_no_run(tx, node_id)
+        await require_no_update(tx, node_id)
         task = await bmc_tasks.lock_open(tx, node_id)
         if task is not None and task.kind is not kind:
             raise InvalidState(f"a task ({task.kind.value}) of this BMC is open; wait for its end", state="task_open")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from node_agent.wire.firmware import StoredProgress, StoreProgress
 from node_agent.wire.sites import (
     REPORT_BYTES_MAX,
     BmcTaskAnswer,
@@ -21,7 +22,7 @@ from orchestrator.sites.ports.orders import OF_PORTS, note_ended
 from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import DESCRIBED, DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
-from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
 
@@ -86,6 +87,33 @@ async def store_password(
     return await transact(context, work)
 
 
+async def keep_progress(context: Context, agent_id: UUID, task_id: UUID, body: StoreProgress) -> StoredProgress:
+    """Store how far an update of firmware is before it is sent, or its task; return what is stored.
+
+    The first stays: the process that stored it sends the update, and no other. Raises `NotFound`, and `Invalid` for a task of
+    another kind.
+    """
+
+    async def work(tx: Transaction) -> StoredProgress:
+        locked = await _lock(tx, agent_id, task_id, body.lease_fence)
+        task = locked.task
+        if task.outcome is not None or task.fence != body.fence or not locked.leased:
+            return StoredProgress(stored=False)
+        if task.kind is not BmcTaskKind.FIRMWARE:
+            raise _invalid("progress", "is of a task that updates firmware")
+        known = await firmware_updates.read_progress(tx, task_id)
+        if body.progress is None:
+            return StoredProgress(stored=True, progress=known)
+        if known is None:
+            known = body.progress
+        elif known.sender == body.progress.sender and known.task is None:
+            known = known.model_copy(update={"task": body.progress.task})
+        await firmware_updates.store_progress(tx, task_id, known)
+        return StoredProgress(stored=True, progress=known)
+
+    return await transact(context, work)
+
+
 async def _require_sealing(tx: Transaction, agent_id: UUID, bmc: Bmc, task_id: UUID, body: StorePassword) -> None:
     # An agent that enrolled again after the task was signed has another key: it could not open a copy for the old one.
     named = await bmc_tasks.signed_recipients(tx, task_id)
@@ -116,6 +144,8 @@ async def accept_bmc_report(
         await _apply(tx, locked, report)
         failure = None if report.failure is None else f"{report.failure.code}: {report.failure.detail}"
         await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure, report.power_state)
+        if task.kind is BmcTaskKind.FIRMWARE and report.firmware is not None:
+            await firmware_updates.store_result(tx, task_id, report.firmware)
         await emit_reset_ended(tx, task, report.outcome, failure)
         await note_ended(tx, task, report.outcome, failure, report.ports)
         said = {
@@ -137,6 +167,8 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
     looked = report.inventory is not None and report.power_state is not None
     if completed and kind in DESCRIBED and not looked:
         raise _invalid("inventory", f"a completed {kind.value} has an inventory and a power state")
+    if completed and kind is BmcTaskKind.FIRMWARE and (report.firmware is None or report.firmware.after is None):
+        raise _invalid("firmware", "of a completed update has the versions that were read after it")
     if completed and kind in POWERED and report.power_state != POWERED[kind]:
         raise _invalid("power_state", f"a completed task of this kind ends with {POWERED[kind]}")
     if completed and kind is BmcTaskKind.ROTATE and report.generation != bmc.pending_generation:

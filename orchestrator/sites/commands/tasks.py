@@ -17,9 +17,9 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.sites.boots import permit_boot
 from orchestrator.sites.ports import orders as port_orders
 from orchestrator.sites.resets import emit_reset_ended
-from orchestrator.sites.rules import SEALING, STOPPING, verdict_of_silence
+from orchestrator.sites.rules import SEALING, STOPPING, task_seconds_max, verdict_of_silence
 from orchestrator.sites.states import BmcTaskOutcome
-from orchestrator.sites.store import agents, bmc_tasks, bmcs, sites
+from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.sites.tenancies import server_of
@@ -69,7 +69,13 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
             run = await run_store.read_open(tx, bmc.node_id)
             assert run is not None, "only a run requests it"
             parameters = parameters.model_copy(update={"reach": await server_of(tx, run)})
-        await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters)
+        seconds_max = task_seconds_max(task.kind)
+        if task.kind is BmcTaskKind.FIRMWARE:
+            ordered = await firmware_updates.read_order(tx, task.node_id, task.id)
+            if ordered is None:
+                return await _end(tx, task, BmcTaskOutcome.FAILED, "no_order: no maintenance window orders it")
+            parameters, seconds_max = parameters.model_copy(update={"firmware": ordered.order}), ordered.seconds_max
+        await bmc_tasks.issue_task(tx, context.signer, task, clock, parameters, seconds_max)
         return Advanced.ISSUED
 
     return await transact(context, work)

@@ -13,7 +13,7 @@ from berth.process.json_objects import JsonObject
 from node_agent.protocol import Envelope, TaskBody
 from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE, task_seconds_max
+from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS
@@ -200,8 +200,9 @@ async def find_overdue(reading: Reading, limit: int) -> list[UUID]:
 
 
 async def issue_task(
-    tx: Transaction, signer: TaskSigner, task: BmcTask, clock: datetime, parameters: BmcTaskParameters
-) -> None:
+    tx: Transaction, signer: TaskSigner, task: BmcTask, clock: datetime, parameters: BmcTaskParameters,
+    seconds_max: float,
+) -> None:  # fmt: skip
     """Sign the locked, requested task under a new fence. The caller holds the node's lock; `clock` was read after it."""
     drawn = (await tx.execute(_FENCE, {"node_id": task.node_id})).one()
     fence: int = drawn.fence
@@ -209,7 +210,7 @@ async def issue_task(
         task_id=task.id, type=TYPES[task.kind], node_id=task.node_id, node_epoch=drawn.epoch, allocation_id=None, fence=fence,
         parameters=parameters.model_dump(mode="json"),
         not_before=clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
-        expires_at=clock + timedelta(seconds=task_seconds_max(task.kind)), key_id=signer.key_id,
+        expires_at=clock + timedelta(seconds=seconds_max), key_id=signer.key_id,
     )  # fmt: skip
     values = {
         "id": task.id, "fence": fence, "envelope": signer.sign(body).model_dump_json(), "clock": clock,

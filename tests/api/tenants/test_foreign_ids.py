@@ -66,7 +66,7 @@ PLAIN = frozenset(
         "vcpus_per_gpu", "memory_bytes_per_gpu",
         "regions", "slots_from_topology", "deadline", "at_deadline",
         "slot_count", "half_slots", "address", "faults", "slot_index", "evidence", "note", "restart_policy",
-        "task", "plugin", "timeout_seconds",
+        "task", "plugin", "timeout_seconds", "image_url", "targets", "restart",
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
         "list_id", "vendor", "product", "components", "component", "model", "versions", "rotates_at_release",
         "site", "site_id", "agent_id", "recovery_key", "certificate_sha256", "username", "system_id", "password", "generation",

@@ -10,6 +10,7 @@ _ADVANCE = "orchestrator/maintenance/commands/advance.py"
 _WINDOWS = "orchestrator/maintenance/commands/windows.py"
 _RULES = "orchestrator/nodes/maintenance_tasks/rules.py"
 _COMMANDS = "orchestrator/nodes/commands/maintenance_tasks.py"
+_ENDING = "orchestrator/nodes/maintenance_tasks/ending.py"
 _STORE = "orchestrator/nodes/store/maintenance_tasks.py"
 _OF_AGENT = "tests/node_agent/maintenance_plugins/test_agent.py"
 _OF_PLUGINS = "tests/node_agent/maintenance_plugins/test_plugins.py"
@@ -59,7 +60,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_NEIGHBOURS}::test_a_second_window_of_a_node_waits_for_the_task_of_the_first",
     ),
     _mutant(
-        "evidence is longer than the table allows", _COMMANDS, "    verdict = verdict.bounded()\n", "",
+        "evidence is longer than the table allows", _ENDING, "    verdict = verdict.bounded()\n", "",
         f"{_OF_NEIGHBOURS}::test_a_report_as_long_as_it_may_be_ends_the_task",
     ),
     _mutant(
@@ -103,7 +104,7 @@ MUTANTS: list[Mutant] = [
         f"{_OF_TASKS}::test_a_task_runs_once_its_units_are_held_and_the_units_return_after_it",
     ),
     _mutant(
-        "the units return after a failure", _COMMANDS, "    if verdict.state in NOT_PROVEN and", "    if False and", _NOT_PROVEN
+        "the units return after a failure", _ENDING, "    if verdict.state in NOT_PROVEN and", "    if False and", _NOT_PROVEN
     ),
     _mutant(
         "an interruption is no failure", _RULES, "frozenset({WindowTaskState.FAILED, WindowTaskState.INTERRUPTED})",

@@ -58,7 +58,7 @@ def test_a_task_runs_once_its_units_are_held_and_the_units_return_after_it(datab
 
     async def way(context: Context) -> None:
         made = body_of(await commit(context, node))
-        assert made["task"] == {"kind": "plugin", "plugin": "firmware", "timeout_seconds": 600}
+        assert made["task"] == {"kind": "plugin", "plugin": "firmware", "timeout_seconds": 600, "firmware": None}
         ((one,), window_id) = made["tasks"], UUID(made["window_id"])
         assert (one["node_id"], one["state"], one["waits_for"]) == (str(node), "waiting", "units")
         assert await find_open_tasks(context, 10) == [], "the window has not started"

@@ -20,6 +20,9 @@ def _bytes(table: str, column: str, **others: object) -> Check:
     return Check(table, ({column: HASH[:-1], **others}, {column: HASH + b"x", **others}), ({column: HASH, **others},))
 
 
+_UPDATE = {"kind": "firmware"}
+_LARGE = '"' + "x" * 131_072 + '"'
+
 CHECKS = {
     "bmc_silence_is_bounded": Check("node_bmcs", ({"silent_because": "x" * 65},), ({"silent_because": "x" * 64}, {})),
     "site_name": Check("sites", _NAMES, _NAMED),
@@ -84,6 +87,14 @@ CHECKS = {
         "reset_bmc",
         "move_ports",
         "check_ports",
+        "firmware",
+    ),
+    "bmc_task_progress_is_bounded": Check(
+        "bmc_tasks", ({**_UPDATE, "progress": _LARGE},), ({}, {**_UPDATE, "progress": "{}", "result": "{}"})
+    ),
+    "bmc_task_result_is_bounded": Check("bmc_tasks", ({**_UPDATE, "result": _LARGE},), ({**_UPDATE, "result": "{}"},)),
+    "bmc_task_updates_firmware": Check(
+        "bmc_tasks", ({"progress": "{}"}, {"result": "{}"}), ({}, {**_UPDATE, "progress": "{}"})
     ),
     "bmc_task_outcome": Check(
         "bmc_tasks", ({**_FAILED, "outcome": "lost"},), ({}, _ENDED, _FAILED, {**_FAILED, "outcome": "unknown"})

@@ -11,6 +11,7 @@ import pytest
 from node_agent.redfish.client import RedfishBmc
 from node_agent.redfish.problems import AnswerUnreadable
 from node_agent.site import boots
+from orchestrator.maintenance.states import WindowTaskState
 from orchestrator.nodes.commands.firmware_lists import delete_firmware_list, put_firmware_list
 from orchestrator.nodes.deploy_systems.run_rules import NEXT_STEPS, FindingCode, Move
 from orchestrator.nodes.firmware.rules import Objection
@@ -19,9 +20,11 @@ from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.deploy_system.stage import INSPECTED, TOPOLOGY
 from tests.nodes.answers import body_of
+from tests.nodes.maintenance_tasks.running import end
 from tests.sites.renting.killed_workers import Workers
 from tests.sites.renting.releasing import quarantines, require_released, slots_of
 from tests.sites.renting.tenancy import LARGE, LOCAL, SMALL, Renting, Scene
+from tests.sites.updates.running import ImageServer, Update
 from tests.support.bmc.faults import Fault
 
 BIOS = {"component": "bios", "unit": "smbios", "model": "Contoso", "version": "2.19.1"}
@@ -111,6 +114,27 @@ def test_a_bmc_whose_firmware_changed_during_the_tenancy_keeps_the_node(play: Ca
         assert await released(rent, [BIOS], flash) is Move.QUARANTINE
         assert {code for code, _ in await findings(rent)} == {"firmware_changed"}
         assert "bmc BMC: 1.00 before, 6.66 now" in [detail for _, detail in await findings(rent)]
+
+    play(scene)
+
+
+def test_a_release_compares_with_what_a_proven_update_has_made(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        await inspected(rent, [BIOS])
+        rent.run.machine.service.machine.options.tasks = True
+        async with ImageServer().serving() as images:
+            update = Update(rent.run.stage, rent.run.machine, images)
+            assert await update.whole() is WindowTaskState.COMPLETED
+            assert (await end(rent.run.stage.api, update.window)).status == 200
+        rent.run.machine.service.machine.options.tasks = False
+        assert await released(rent, [BIOS]) is Move.CLOSE
+        assert (quarantines(rent), await findings(rent)) == ([], [])
+
+        def flash() -> None:
+            rent.run.machine.service.machine.firmware = "6.66"
+
+        assert await released(rent, [BIOS], flash) is Move.QUARANTINE
+        assert "bmc BMC: 2.00 before, 6.66 now" in [detail for _, detail in await findings(rent)]
 
     play(scene)
 

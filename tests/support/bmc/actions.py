@@ -47,11 +47,7 @@ def update(machine: StubMachine, _: str, body: dict[str, Any]) -> Acted:
     if not body.get("ImageURI"):
         raise Refused(400, "ActionParameterMissing")
 
-    def effect() -> None:
-        machine.firmware = "2.00"
-        machine.effects.append("update")
-
-    return "update", effect
+    return "update", lambda: machine.update(str(body["ImageURI"]))
 
 
 def restart_bmc(machine: StubMachine, _: str, body: dict[str, Any]) -> Acted:

@@ -41,6 +41,10 @@ class Options:
     restart_seconds: float = 5.0  # without answers after a reset of the BMC; infinite: it does not come back
     states_last_reset: bool = True
     restart_effect: Callable[[], None] | None = None  # what else a reset of the BMC does
+    update_version: str = "2.00"
+    update_applies: str = ""  # "host" or "bmc": the version is another one only after its reset
+    update_restarts: bool = False  # an update restarts the BMC, which forgets its tasks
+    update_effect: Callable[[str], None] | None = None  # what else an update from this image does
 
 
 @dataclass
@@ -58,6 +62,8 @@ class StubMachine:
     versions: dict[str, int] = field(default_factory=dict)
     tasks: dict[str, float] = field(default_factory=dict)
     firmware: str = "1.00"
+    staged: str | None = None  # what a reset makes the version
+    images: list[str] = field(default_factory=list)
     restarts: int = 0
     silent_until: float = 0.0
     boots: list[str] = field(default_factory=list)
@@ -92,7 +98,26 @@ class StubMachine:
         elif kind == "ForceRestart" and self.power == "On":
             self._start()
 
+    def update(self, image: str) -> None:
+        """An update from this image has ended."""
+        self.effects.append("update")
+        self.images.append(image)
+        if self.options.update_applies:
+            self.staged = self.options.update_version
+        else:
+            self.firmware = self.options.update_version
+        if self.options.update_effect is not None:
+            self.options.update_effect(image)
+        if self.options.update_restarts:
+            self.restart_bmc()
+            self.tasks.clear()
+
+    def _apply(self, by: str) -> None:
+        if self.staged is not None and self.options.update_applies == by:
+            self.firmware, self.staged = self.staged, None
+
     def _start(self) -> None:
+        self._apply("host")
         self.power = "On"
         self.boots.append(self.override["target"])
         if self.override["enabled"] == "Once":
@@ -131,6 +156,7 @@ class StubMachine:
         return False
 
     def restart_bmc(self) -> None:
+        self._apply("bmc")
         self.effects.append("bmc")
         self.restarts += 1
         self.sessions.clear()

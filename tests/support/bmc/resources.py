@@ -296,12 +296,18 @@ def _update(machine: StubMachine) -> dict[str, Resource]:
         ),
         TASKS: collection(TASKS, "Task", [f"{TASKS}/{number}" for number in machine.tasks]),
     }
+    resets = {"host": f"{SYSTEM}/Actions/ComputerSystem.Reset", "bmc": f"{MANAGER}/Actions/Manager.Reset"}
+    said = [
+        {"MessageId": "Base.1.16.ResetRequired", "MessageArgs": [resets[by], "ForceRestart"]}
+        for by in resets
+        if by == machine.options.update_applies
+    ]
     for number, until in machine.tasks.items():
         done = machine.clock.now() >= until
         state, health = (machine.options.task_state, "OK") if done else ("Running", "OK")
         path = f"{TASKS}/{number}"
         found[path] = resource(
-            path, "Task.v1_7_2", TaskState=state, TaskStatus=health, TaskMonitor=f"/taskmon/{number}", Messages=[]
+            path, "Task.v1_7_2", TaskState=state, TaskStatus=health, TaskMonitor=f"/taskmon/{number}", Messages=said
         )
     return found
 

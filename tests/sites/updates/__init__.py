@@ -1,0 +1,1 @@
+"""Updates of firmware through BMCs, in maintenance windows."""
