@@ -1,4 +1,4 @@
-"""Updates firmware through a BMC: sent once by whichever agent, followed by any, and completed only by the version read back.
+"""Updates firmware through a BMC: sent once by one agent, followed by any, and completed only by the version read back.
 
 What is stored in the control plane before the command decides which process sends it. An agent that goes on never sends, and
 restarts nothing unless the BMC's own task says that the update has ended: a restart in the middle can destroy a machine.
@@ -171,7 +171,7 @@ class FirmwareUpdate:
 
     @staticmethod
     async def _found_task(bmc: Bmc, stored: FirmwareProgress) -> str | None:
-        """The only task that the BMC has now and had not before; None: it cannot be told for certain."""
+        """The only task that the BMC has now and had not before; None: it cannot be determined for certain."""
         try:
             added = [path for path in await bmc.update_tasks() if path not in stored.tasks]
         except BmcProblem:

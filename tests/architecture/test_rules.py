@@ -34,6 +34,7 @@ MAY_BE_IMPORTED = {
         "node_agent.wire.burn_in",
         "node_agent.wire.console",
         "node_agent.wire.fields",
+        "node_agent.wire.firmware",
         "node_agent.wire.first_boot",
         "node_agent.wire.gpu_reset",
         "node_agent.wire.guests",

@@ -35,7 +35,7 @@ from orchestrator.operations.execution import Context, Limits
 from orchestrator.tasks.signing import load_signer
 from tests.api.calling import Caller, insert_admin_key
 from tests.databases import as_role, as_roles, copied_database
-from tests.placement.fleet import Fleet
+from tests.placement.fleet import ADD_NODES, Fleet
 from tests.support.bmc.machine import Options, StubMachine
 from tests.support.bmc.server import certificate, server_context, serving
 from tests.support.bmc.service import StubService
@@ -311,11 +311,10 @@ class Stage:
         context = Context(database, Limits(), load_signer(self.authority.task_signing_key))
         running = asyncio.create_task(issuer.run())
         while not self._stop.is_set():
-            for sweep in (sweep_bmc_tasks, sweep_deploy_tasks, sweep_deploy_runs):
+            for sweep in (sweep_bmc_tasks, sweep_firmware_updates, sweep_deploy_tasks, sweep_deploy_runs):
                 await sweep(context, 100)
             await sweep_bmc_liveness(context, 2.0, 100)
             await sweep_maintenance(context, 3_600.0, 100)
-            await sweep_firmware_updates(context, 100)
             await pause(0.2)
         issuer.stop()
         await running
@@ -336,8 +335,6 @@ class Stage:
 
     def node(self) -> str:
         """A node that no test has used before."""
-        from tests.placement.fleet import ADD_NODES
-
         self.fleet.connection.execute(ADD_NODES, (1, "baremetal"))
         return str(self.fleet.one("select id from nodes order by unit_base desc limit 1"))
 

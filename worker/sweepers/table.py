@@ -210,6 +210,14 @@ def _hardware_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             partial(sweep_attestations, context, settings.attestation_failure, batch),
             "attestations on demand that were requested or whose answer has come",
         ),
+        *_site_sweepers(context, settings),
+    ]
+
+
+def _site_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
+    """Sweepers of tasks that agents of sites and deploy systems perform."""
+    every, batch = settings.sweep_seconds, settings.sweep_batch_max
+    return [
         Sweeper(
             "bmc_tasks",
             every,

@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
         "a machine is restarted in the middle of an update", _AGENT,
         "        if unknown is None:\n            await self._restart(bmc, needs, stored)\n",
         "        await self._restart(bmc, needs, stored)\n",
-        f"{_TAKEN_OVER}::test_who_did_not_begin_the_update_restarts_nothing_while_its_task_is_not_known",
+        f"{_TAKEN_OVER}::test_an_agent_that_goes_on_restarts_nothing_while_the_task_is_not_known",
     ),
     _mutant("any image is served", _IMAGES, "        if digest.hexdigest() != order.sha256:\n", "        if False:\n", _NOT_SENT),
     _mutant(

@@ -62,9 +62,7 @@ def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_sends_nothing_ag
     play(database_url, tmp_path, scene)
 
 
-def test_who_did_not_begin_the_update_restarts_nothing_while_its_task_is_not_known(
-    database_url: str, tmp_path: Path
-) -> None:
+def test_an_agent_that_goes_on_restarts_nothing_while_the_task_is_not_known(database_url: str, tmp_path: Path) -> None:
     async def scene(update: Update) -> None:
         found = update.machine.service.machine
         found.options.update_applies = "host"
