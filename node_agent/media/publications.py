@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.media.medium import CommonMedium, Content, MediumChanged, PlainFile
+from node_agent.media.medium import Content, MediumChanged, PlainFile
 from node_agent.media.placeholder import CONFIGURATION_BYTES
 
 PUBLISHED_MAX: Final = 1_024
@@ -61,7 +61,7 @@ class Publications:
         return len(self._published)
 
     def publish(
-        self, medium: CommonMedium, configuration: bytes, seconds: float, *, secret: str | None = None,
+        self, medium: Content, configuration: bytes, seconds: float, *, secret: str | None = None,
         is_served: Callable[[], bool] = lambda: True,
     ) -> str:  # fmt: skip
         """Serve the medium for this long, while `is_served`; its path, which nothing else must log.

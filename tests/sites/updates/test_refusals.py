@@ -165,6 +165,8 @@ def test_an_update_waits_for_what_works_through_the_bmc_and_is_not_made_when_tha
         order = RunOrder(RunKind.INSPECT, NETWORK, uuid.uuid4(), (), False)
         stage.fleet.connection.execute("update nodes set state = 'cordoned'")
         assert (await request_run(stage.api, admin_operation(), ADMIN, update.node, order, ADDRESSES)).status < 300
+        stage.fleet.connection.execute("delete from bmc_tasks")
+        assert await find_open_updates(stage.worker, 10) == [], "the run is open between two tasks of the BMC"
         assert await update.advance() is None
         time_is_over(database_url, update.window)
         assert await find_open_updates(stage.worker, 10) == [(update.window, update.node)]

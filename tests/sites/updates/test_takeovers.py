@@ -112,7 +112,7 @@ def test_a_certificate_that_changes_with_the_update_ends_it_at_once(database_url
     """With a BMC behind TLS: tests/redfish/test_updates.py."""
 
     async def scene(update: Update) -> None:
-        found, changed = update.machine.service.machine, []
+        found, changed = update.machine.service.machine, list[str]()
         found.options.update_effect = changed.append
         await update.begin()
 
