@@ -34,8 +34,8 @@ from node_agent.site.media import SiteMedia
 from node_agent.site.ports import SitePorts
 from node_agent.site.problems import NotDone
 from node_agent.site.reaching import reach
-from node_agent.switches.contract import SwitchProblem, SwitchUnanswered
 from node_agent.site.updates import FirmwareUpdate
+from node_agent.switches.contract import SwitchProblem, SwitchUnanswered
 from node_agent.wire.deploy_medium import DeployMedium
 from node_agent.wire.firmware import FirmwareProgress, FirmwareResult, StoredProgress, StoreProgress
 from node_agent.wire.sites import (

@@ -17,8 +17,8 @@ from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
 from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
 from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
-from node_agent.wire.switches import PORTS_MAX, PortFound, PortOrder
 from node_agent.wire.firmware import FirmwareOrder, FirmwareResult
+from node_agent.wire.switches import PORTS_MAX, PortFound, PortOrder
 
 SEALED_LENGTH_MAX: Final = 1024
 RECIPIENTS_MAX: Final = 9
@@ -90,8 +90,8 @@ class SshServer(Wire):
 class BmcTaskParameters(Wire):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
-    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `firmware`: of `metal.firmware` alone; `ports`: of
-    `metal.move_ports`, and where a run switches a machine on whose ports must be where it has left them.
+    `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `firmware`: of `metal.firmware` alone;
+    `ports`: of `metal.move_ports`, and where a run switches a machine on whose ports must be where it has left them.
     """
 
     site_id: UUID

@@ -1,6 +1,6 @@
 """The tables of maintenance windows.
 
-Revisions 0026, 0045 and 0059 create them and explain columns and indexes; a test keeps both equal.
+Revisions 0026, 0045 and 0062 create them and explain columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations

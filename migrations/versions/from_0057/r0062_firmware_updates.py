@@ -6,14 +6,14 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0059"
-down_revision = "0058"
+revision = "0062"
+down_revision = "0061"
 LOCKS = ("bmc_tasks", "maintenance_tasks")
 
 _STATEMENTS = b"""
 alter table bmc_tasks drop constraint bmc_task_kind, add constraint bmc_task_kind check (
     kind in ('look', 'rotate', 'reseal', 'power_on', 'power_off', 'power_reset', 'start_deploy', 'end_deploy', 'eject',
-        'reach', 'reset_bmc', 'firmware')),
+        'reach', 'reset_bmc', 'move_ports', 'check_ports', 'firmware')),
     add column progress jsonb constraint bmc_task_progress_is_bounded check (octet_length(progress::text) <= 131072),
     add column result jsonb constraint bmc_task_result_is_bounded check (octet_length(result::text) <= 65536),
     add constraint bmc_task_updates_firmware check (kind = 'firmware' or num_nonnulls(progress, result) = 0);
