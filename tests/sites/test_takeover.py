@@ -19,7 +19,10 @@ BOOTS = tuple(point for point in CrashPoint if point.startswith(("start.", "end.
 EJECT = tuple(point for point in CrashPoint if point.startswith("eject."))
 RESETTING = CrashPoint.RESET_AFTER_BACK
 FIRMWARE = tuple(point for point in CrashPoint if point.startswith("firmware."))
-ROTATING = tuple(point for point in CrashPoint if point not in (*POWER, *BOOTS, *EJECT, *FIRMWARE, RESETTING))
+PORTS = tuple(point for point in CrashPoint if point.startswith("ports."))
+"""tests/sites/ports/test_killed_agents.py."""
+_OTHERS = (*POWER, *BOOTS, *EJECT, *FIRMWARE, *PORTS, RESETTING)
+ROTATING = tuple(point for point in CrashPoint if point not in _OTHERS)
 QUICK = (CrashPoint.ROTATION_AFTER_CHANGED,)
 
 
