@@ -99,6 +99,10 @@ _BY_ACTION: Final[Mapping[str, Kind]] = {
     "api_key.rotate": Kind(
         "api_key_rotated", "tell the owner: the new key is refused and the old one is valid; rotate it again"
     ),
+    "node.bmc_rotate": Kind(
+        "bmc_password_rotated",
+        "the database has the password of before: set one at the BMC itself, and give it to Berth (`berth node bmc set`)",
+    ),
     "api_key.revoke": Kind("api_key_revoked", "the key does not exist: nothing is to be done"),
     "balance.top_up": Kind(
         "top_up",
