@@ -30,7 +30,7 @@ HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60,
 PARTS = {
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
     "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AdoptedConnection", "AcceptedFirmware",
-    "SwitchPort",
+    "SwitchPort", "FirmwareImage",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 
