@@ -201,6 +201,7 @@ def test_a_renewed_agent_is_let_in_and_one_that_was_revoked_is_revoked_again(pas
     after.renew("renewed")
     assert past.let_in()["renewed"] == [True] * 4
     run_with(past.url, lambda context: _invite_again(context, past.agents.ids["revoked"]))
+    run_with(past.url, lambda context: _is_refused(context, "left"))
     assert past.let_in()["revoked"] == [False, False], "it needs the certificate of another enrolment"
     report = [json.loads(line) for line in (tmp_path / "lost/report.ndjson").read_text().splitlines()]
     steps = {(line["kind"], line["replayed"]): line["next_step"] for line in report}
@@ -227,6 +228,19 @@ def test_without_an_export_an_agent_that_was_renewed_is_refused(past: Past) -> N
         "renewed": [True, False, False], "revoked": [True, False], "again": [True, False], "forked": [True, False],
         "untouched": [True],
     }  # fmt: skip
+
+
+def test_no_token_of_a_revoked_agent_counts_after_its_next_invitation(past: Past) -> None:
+    made = past.agents
+    with connect(made.url) as connection:
+        connection.execute(
+            "insert into site_agent_tokens (agent_id, token_hash, created_by, expires_at)"
+            " values (%s, sha256('left'), gen_random_uuid(), now() + interval '1 hour')",
+            (made.ids["untouched"],),
+        )
+    made.revoke("untouched")
+    run_with(made.url, lambda context: _invite_again(context, made.ids["untouched"]))
+    run_with(made.url, lambda context: _is_refused(context, "left"))
 
 
 def test_an_agent_is_named_by_its_subject_and_a_certificate_by_its_event() -> None:

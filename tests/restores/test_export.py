@@ -105,6 +105,11 @@ def scene(server: LocalPostgres, url: str, nats_url: str, place: Path) -> Iterat
             " values ('01', %s, 1, %s, now(), now() + interval '1 day')",
             (node, b"k" * 32),
         )
+        connection.execute(
+            "insert into enrolment_tokens (node_id, token_hash, created_by, expires_at)"
+            " values (%s, sha256('t'), gen_random_uuid(), now() + interval '1 day')",
+            (node,),
+        )
     with copied_database(server, url.rpartition("/")[2]) as past:
         with public_process(url, place / "after") as http:
             admin, tenant = Caller(http, key), Caller(http, made["key"], str(seeded.tenant_id))
@@ -176,6 +181,9 @@ def test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore(
     assert "runs     0 runs" in finished.stdout
     assert row_of(restored.url, key, restored.key) == {"it": True}
     assert rows_of(restored.url, "select revoked_reason ~ 'lost interval' from node_certificates") == [(True,)]
+    assert rows_of(restored.url, "select count(*) from enrolment_tokens") == [(0,)], (
+        "one of the lost interval is unused"
+    )
     require_replayed(restored)
 
 

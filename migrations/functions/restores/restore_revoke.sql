@@ -1,5 +1,5 @@
 -- Revokes again what was revoked in the lost interval of the restore with this epoch: API keys, with the webhooks that end with them,
--- and all certificates that the restored database has of a node. Returns how many keys and nodes that are, each once. Raises BR001 if
+-- and all certificates that the restored database has of a node, with its unused tokens. Returns how many keys and nodes that are, each once. Raises BR001 if
 -- the restore is not open.
 create or replace function restore_revoke(p_epoch uuid) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$
@@ -21,6 +21,8 @@ begin
             where q.node_id = left_.subject_id and q.serial is null and q.refusal is null;
             update node_certificates c set revoked_at = clock_timestamp(), revoked_reason = why
             where c.node_id = left_.subject_id and c.revoked_at is null;
+            -- One that was used in the lost interval is unused here.
+            delete from enrolment_tokens t where t.node_id = left_.subject_id and t.used_at is null;
             update nodes n set online = false, row_version = n.row_version + 1 where n.id = left_.subject_id and n.online;
         end if;
         update restore_replays w set done_at = clock_timestamp(), outcome = 'done'

@@ -19,6 +19,7 @@ begin
         update site_agent_certificates c set revoked_at = clock_timestamp(), revoked_reason = why
         where c.agent_id = agent and c.revoked_at is null;
         update site_agents a set state = 'retired', row_version = a.row_version + 1 where a.id = agent;
+        delete from site_agent_tokens t where t.agent_id = agent and t.used_at is null;
         delete from bmc_credentials b where b.recipient = agent;
         update restore_replays w set done_at = clock_timestamp(), outcome = 'done'
         where w.epoch = p_epoch and w.kind = 'site_agent' and w.subject_id = agent;

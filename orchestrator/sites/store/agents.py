@@ -85,6 +85,7 @@ update site_agents set last_seen_at = clock_timestamp(), agent_version = :versio
 _SET_SEALING_KEY = """
 update site_agents set sealing_key = :key, sealing_key_epoch = epoch, row_version = row_version + 1 where id = :id
 """
+_FORGET_TOKENS = "delete from site_agent_tokens where agent_id = :id and used_at is null"
 _FORGET_SEALED = "delete from bmc_credentials where recipient = :id"
 _SEALING_KEYS = """
 select id, sealing_key from site_agents
@@ -164,8 +165,9 @@ async def count_agents(tx: Transaction, site_id: UUID) -> int:
 
 
 async def retire_agent(tx: Transaction, agent_id: UUID) -> None:
-    """The locked agent is revoked: what was sealed to it is deleted, and it enrols only with a new token."""
+    """The locked agent is revoked: its unused tokens and what was sealed to it are deleted."""
     await tx.execute(_RETIRE, {"id": agent_id})
+    await tx.execute(_FORGET_TOKENS, {"id": agent_id})
     await tx.execute(_FORGET_SEALED, {"id": agent_id})
 
 

@@ -30,6 +30,10 @@ MUTANTS = (
         "a token of a revoked agent counts", _REVOKE, "set state = 'retired', row_version", "set row_version",
     ),
     _mutant(
+        "a token of before counts after the next invitation", _REVOKE,
+        "        delete from site_agent_tokens t where t.agent_id = agent and t.used_at is null;\n", "",
+    ),
+    _mutant(
         "a suspension is not in the log", _AGENTS,
         '        await _announce(tx, EventType.SITE_IDENTITY_CONFLICT, agent_id, {"agent_id": agent_id, **said}, request_id)\n',
         "",
@@ -41,5 +45,10 @@ MUTANTS = (
     _mutant(
         "an enrolment is not in the log", _AGENTS,
         '    await _announce(tx, EventType.SITE_AGENT_ENROLLED, agent_id, {"agent_id": agent_id, **said}, request_id)\n', "",
+    ),
+    Mutant(
+        "lost agents: a token of a revoked agent counts without a restore", "nodes", "orchestrator/sites/store/agents.py",
+        '    await tx.execute(_FORGET_TOKENS, {"id": agent_id})\n', "",
+        (f"{_TESTS}::test_no_token_of_a_revoked_agent_counts_after_its_next_invitation",),
     ),
 )  # fmt: skip
