@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from berth.process.json_objects import JsonMapping, JsonObject
+from berth.process.json_objects import JsonMapping
 from orchestrator.approvals import queries as approvals
 from orchestrator.approvals.changes import approval_document
 from orchestrator.approvals.commands.decide import approve_request, reject_request, withdraw_request
@@ -20,7 +20,7 @@ from orchestrator.approvals.store import Wanted
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.fields import Nothing
-from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.openapi import PROBLEM_RESPONSES, Responses
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, identified_page, page_of
 from orchestrator.http.services import Parts, Services
@@ -32,11 +32,9 @@ from orchestrator.tenants.store.api_keys import KeyBounds
 
 router = APIRouter(prefix="/approvals", tags=["admin: approvals"], responses=PROBLEM_RESPONSES)
 _DESCRIPTION: Final = "With `BERTH_FOUR_EYES`: nothing is done before a second operator approves the request"
-REQUESTED: Final[dict[int | str, JsonObject]] = {202: {"model": Approval, "description": _DESCRIPTION}}
+REQUESTED: Final[Responses] = {202: {"model": Approval, "description": _DESCRIPTION}}
 """The response of an action that needs a second operator, for its route."""
-REQUESTED_WITH_KEY: Final[dict[int | str, JsonObject]] = {
-    202: {"model": RequestedApproval, "description": _DESCRIPTION}
-}
+REQUESTED_WITH_KEY: Final[Responses] = {202: {"model": RequestedApproval, "description": _DESCRIPTION}}
 """The same of an action that makes a key."""
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
-from berth.process.json_objects import JsonObject
 from orchestrator.catalogue import queries as catalogue
 from orchestrator.catalogue import store as offers
 from orchestrator.catalogue.commands import delete_image, put_image, put_region, put_sku
@@ -16,7 +15,7 @@ from orchestrator.catalogue.schemas import Image, PutImage, PutRegion, PutSku, R
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import AdminCaller
 from orchestrator.http.fields import NAME_PATTERN, REGION_PATTERN
-from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.openapi import PROBLEM_RESPONSES, Responses
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
 from orchestrator.http.services import Parts
@@ -30,7 +29,7 @@ RegionPath = Annotated[str, Path(pattern=REGION_PATTERN)]
 NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
 
 
-def _made(model: type[Any]) -> dict[int | str, JsonObject]:
+def _made(model: type[Any]) -> Responses:
     return {201: {"model": model, "description": "It was made"}}
 
 

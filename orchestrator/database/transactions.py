@@ -17,7 +17,7 @@ from sqlalchemy import CursorResult, Executable, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, was_silent
-from berth.process.json_objects import JsonMapping, JsonObject
+from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import (
     LINK,
     CallConnections,
@@ -71,7 +71,8 @@ def _parsed(statement: str) -> TextClause:
     return text(statement)
 
 
-Values = JsonMapping | Sequence[JsonMapping] | None
+Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+"""The parameters of a statement by name, or those of each of its executions."""
 
 
 class Reading:
@@ -325,7 +326,7 @@ def connect_database(
     """
     address = "postgresql://" + url.partition("://")[2]
     options = _session_options(lock_timeout_seconds, transaction_timeout_seconds, operations_max, tenant_rows_max or {})
-    session: JsonObject = {"options": options, "application_name": application, **LINK}
+    session: dict[str, Any] = {"options": options, "application_name": application, **LINK}
 
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
         connection = await TenantConnection.connect(*arguments, **parameters)

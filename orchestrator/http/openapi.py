@@ -6,7 +6,7 @@ against the running server by the tests.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 
@@ -61,7 +61,9 @@ def _problem(status: int) -> JsonObject:
     return {"description": _DESCRIPTIONS[status], "content": {"application/problem+json": {"schema": reference}}}
 
 
-PROBLEM_RESPONSES: Final[dict[int | str, JsonObject]] = {status: _problem(status) for status in _DESCRIPTIONS}
+Responses = dict[int | str, dict[str, Any]]
+"""What a route documents of its responses, by status: FastAPI reads classes of bodies too."""
+PROBLEM_RESPONSES: Final[Responses] = {status: _problem(status) for status in _DESCRIPTIONS}
 
 _SECURITY_SCHEMES: Final = {
     "bearer": {

@@ -8,11 +8,10 @@ from uuid import UUID
 from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
-from berth.process.json_objects import JsonObject
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller
 from orchestrator.http.fields import NAME_PATTERN
-from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.openapi import PROBLEM_RESPONSES, Responses
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.services import Parts
 from orchestrator.http.tenant_scope import scoped_tenant
@@ -26,7 +25,7 @@ from orchestrator.tenants.roles import EVERY_OPERATOR, OPERATOR_ADMINS, TENANT_R
 
 router = APIRouter(tags=["log"], responses=PROBLEM_RESPONSES)
 PolicyPath = Annotated[str, Path(pattern=NAME_PATTERN)]
-_CREATED: dict[int | str, JsonObject] = {201: {"model": RetentionPolicy, "description": "The policy was created"}}
+_CREATED: Responses = {201: {"model": RetentionPolicy, "description": "The policy was created"}}
 
 
 @router.get("/version", response_model=LogHead)

@@ -109,7 +109,7 @@ async def consume_reservation(
         "retention_seconds": retention_seconds,
     }
     refusals = {state.value: _ended(state).document() for state in _WHY_ENDED}
-    values: JsonObject = {
+    values: dict[str, object] = {
         "item": item,
         "admissions": [_packed(n, one) for n, one in enumerate(admissions)],
         "refusals": refusals,
