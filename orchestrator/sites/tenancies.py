@@ -36,7 +36,7 @@ from orchestrator.nodes.deploy_systems.store import Machine
 from orchestrator.nodes.deploy_systems.wipe_orders import wipe_of
 from orchestrator.nodes.store.inventories import is_awaited
 from orchestrator.problems import InvalidState
-from orchestrator.sites.ports.store import has_ports
+from orchestrator.sites.ports.store import has_ports, is_outside
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.store import adoptions, bmc_tasks
 from orchestrator.sites.store.bmcs import Bmc
@@ -92,7 +92,7 @@ async def open_waiting(tx: Transaction, node_id: UUID, bmc: Bmc | None) -> Move 
         return await _refuse(tx, task, refusal.code, refusal.detail)
     by = f"allocation:{task.allocation_id}"
     begun = await bmc_tasks.request_task(
-        tx, node_id, bmc.site_id, FIRST_TASKS[first_step(work.kind, work.leaves_rescue)], by, REQUEST_SECONDS_MAX
+        tx, node_id, bmc.site_id, FIRST_TASKS[first_step(work.kind, work.ends_first)], by, REQUEST_SECONDS_MAX
     )  # fmt: skip
     owner = RunOwner(task.id, task.allocation_id, task.claim_id)
     await run_store.insert_run(
@@ -144,8 +144,10 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
     known = await store.read_machine(tx, node_id)
     medium = await _medium_before(tx, node_id, known) if adopted is None else adopted.medium
     if task.type in SWITCHES:
-        leaves_rescue = await run_store.leaves_rescue(tx, node_id)
-        return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX, leaves_rescue), medium
+        ends_first = await run_store.leaves_rescue(tx, node_id) or (
+            task.type is not TaskType.STOP and await is_outside(tx, node_id)
+        )
+        return RunWork(SWITCHES[task.type], {}, RUN_SECONDS_MAX, ends_first), medium
     if task.type is TaskType.RESCUE and await has_ports(tx, node_id):
         # It is prepared in the provisioning segment, and cannot learn in the tenant's that it was handed over.
         raise NotDeployable(TASK_REFUSED, "port_isolated: a machine whose switch ports are moved has no rescue system")

@@ -2,7 +2,8 @@
 
 After a deployment the machine is switched on from its disk, and the run completes once its system has proven its host key.
 The ports of a machine that has some are moved to the provisioning segment before its deploy system starts, and to the tenant's
-before the tenant's system does; each is proven before the next step.
+before the tenant's system does; each is proven before the next step. A run that switches a machine whose ports are not proven to
+be in the tenant's segment ends what may run there first, and moves them.
 A run that switches a rented machine for its tenant has no deploy system: it commands the power alone. A rescue takes the medium
 from the running deploy system, hands it over to the tenant, and completes once its SSH server has proven its host key: the next
 run of the machine ends it.
@@ -104,9 +105,9 @@ class RunStep(StrEnum):
     ROTATE = "rotate"
 
 
-def first_step(kind: RunKind, leaves_rescue: bool = False) -> RunStep:
-    """The step at which a run begins. `leaves_rescue`: a rescue system may run on the machine, which a switch ends first."""
-    if leaves_rescue and kind in SWITCHING:
+def first_step(kind: RunKind, ends_first: bool = False) -> RunStep:
+    """The step at which a run begins. `ends_first`: a switch begins with a machine that is off and has no medium."""
+    if ends_first and kind in SWITCHING:
         return RunStep.END
     return RunStep.POWER_ON if kind is RunKind.START else RunStep.POWER_OFF
 
@@ -317,10 +318,8 @@ def _after_end(run: Standing) -> Next | None:
 
 
 def _after_good_end(run: Standing) -> Move:
-    if run.kind is RunKind.DEPLOY and run.has_ports:
-        return Move.TO_TENANT
     if run.kind in (RunKind.DEPLOY, RunKind.START, RunKind.REBOOT):
-        return Move.POWER_ON
+        return Move.TO_TENANT if run.has_ports else Move.POWER_ON
     return Move.ROTATE if run.rotates else Move.CLOSE
 
 

@@ -212,13 +212,13 @@ async def read_open(tx: Transaction, node_id: UUID) -> DeployRun | None:
 class RunWork:
     """What the deploy system of a run does: parameters of its task without the deploy epoch, and how long it may take.
 
-    `leaves_rescue`: a rescue system may run on the machine.
+    `ends_first`: a rescue system may run on the machine, or its ports are not proven to be in its tenant's segment.
     """
 
     kind: RunKind
     parameters: JsonMapping
     seconds_max: int
-    leaves_rescue: bool = False
+    ends_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ async def insert_run(
     """
     values = {
         "node_id": node_id, "site_id": site_id, "kind": work.kind.value,
-        "step": first_step(work.kind, work.leaves_rescue).value, "medium": json.dumps(medium), "by": by,
+        "step": first_step(work.kind, work.ends_first).value, "medium": json.dumps(medium), "by": by,
         "bmc_task_id": bmc_task_id, "seconds_max": seconds_max, "parameters": json.dumps(work.parameters),
         "work_seconds": work.seconds_max, "task_id": owner and owner.task_id,
         "allocation_id": owner and owner.allocation_id, "claim_id": owner and owner.claim_id,

@@ -35,6 +35,8 @@ async def order_of(tx: Transaction, task: BmcTask, run: DeployRun | None) -> Por
         return None
     ports = await store.read_ports(tx, task.node_id)
     placed = await store.read_node_segment(tx, task.node_id)
+    if ports and task.kind in RELYING:
+        await _require_place(tx, task, placed, run)
     if not ports or placed is None:
         if task.kind in OF_PORTS:
             raise NoSegment("no_ports: no port of the machine is set any more")
@@ -45,6 +47,27 @@ async def order_of(tx: Transaction, task: BmcTask, run: DeployRun | None) -> Por
         raise NoSegment("not_placed: no task has named the segment of the ports yet: berth node port move")
     named = [SwitchPort(switch=one.switch, port=one.port) for one in ports]
     return PortOrder(ports=named, segment=None if vlan is None else Segment(number=vlan), move=moves)
+
+
+async def _require_place(
+    tx: Transaction, task: BmcTask, placed: store.NodeSegment | None, run: DeployRun | None
+) -> None:  # fmt: skip
+    """Return if what the task starts belongs to the segment that the ports were moved to last. Raises NoSegment."""
+    if task.kind is BmcTaskKind.START_DEPLOY:
+        if placed is None or placed.place is not Place.PROVISIONING:
+            raise NoSegment(
+                "not_in_provisioning: a deploy system starts in the provisioning segment alone; order it again"
+            )
+        return
+    if run is None or run.allocation_id is None:
+        return
+    tenant = await store.read_tenant(tx, run.allocation_id)
+    held = None if placed is None or placed.place is not Place.TENANT else placed.tenant_vlan
+    if placed is None or held is None or not await store.is_of_tenant(tx, placed.site_id, held, tenant):
+        raise NoSegment(
+            "not_in_tenant_segment: the machine has a tenant's system, and its ports are not in the segment of that tenant;"
+            " the tenant's start or reboot moves them, and a release wipes it"
+        )
 
 
 async def _named(tx: Transaction, node_id: UUID, placed: store.NodeSegment, run: DeployRun | None) -> int | None:

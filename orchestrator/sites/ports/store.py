@@ -81,6 +81,10 @@ select (select count(*) from tenant_segments where site_id = :site_id and vlan n
 """
 _PORTS = "select switch, port, mac from node_ports where node_id = :node_id order by switch, port"
 _HAS_PORTS = "select exists (select from node_ports where node_id = :node_id)"
+_IS_OUTSIDE = """
+select exists (select from node_ports p left join node_segments s on s.node_id = p.node_id
+               where p.node_id = :node_id and (s.proven_at is null or s.place <> 'tenant'))
+"""
 _TAKEN = """
 select switch, port, mac, node_id from node_ports
 where site_id = :site_id and node_id <> :node_id
@@ -188,6 +192,11 @@ async def read_ports(reading: Reading, node_id: UUID) -> list[Port]:
 async def has_ports(reading: Reading, node_id: UUID) -> bool:
     """Whether a port of the machine is set."""
     return bool((await reading.execute(_HAS_PORTS, {"node_id": node_id})).scalar_one())
+
+
+async def is_outside(reading: Reading, node_id: UUID) -> bool:
+    """Whether the machine has ports that are not proven to be in a tenant's segment."""
+    return bool((await reading.execute(_IS_OUTSIDE, {"node_id": node_id})).scalar_one())
 
 
 async def find_taken(tx: Transaction, site_id: UUID, node_id: UUID, ports: Sequence[Port]) -> tuple[Port, UUID] | None:

@@ -64,7 +64,7 @@ MUTANTS: list[Mutant] = [
     _rescue(
         "a switch leaves the rescue system on",
         _RULES,
-        "    if leaves_rescue and kind in SWITCHING:",
+        "    if ends_first and kind in SWITCHING:",
         "    if False:",
         _LEFT,
     ),

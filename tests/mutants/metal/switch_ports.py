@@ -14,6 +14,7 @@ _PLACED = "tests/switches/test_placing.py"
 _CONFORMANCE = "tests/switches/test_conformance.py"
 _FAULTS = "tests/sites/ports/test_faults.py"
 _LIVES = "tests/sites/ports/test_lives.py"
+_GUARDS = "tests/sites/ports/test_guards.py"
 _SEGMENTS = "tests/sites/ports/test_segments.py"
 _OPERATORS = "tests/sites/ports/test_operators.py"
 _MOVED = f"{_FAULTS}::test_a_port_that_is_moved_before_power_on_keeps_the_machine_off"
@@ -69,7 +70,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a tenant's system starts in the provisioning segment", _RULES,
-        "    if run.kind is RunKind.DEPLOY and run.has_ports:\n", "    if False:\n",
+        "Move.TO_TENANT if run.has_ports else Move.POWER_ON", "Move.POWER_ON",
         f"{_LIVES}::test_the_ports_are_moved_twice_in_a_life_and_by_no_verb",
     ),
     _mutant(
@@ -122,6 +123,11 @@ MUTANTS: list[Mutant] = [
         "the strongest port says what separates a machine", "orchestrator/sites/ports/rules.py",
         'found and all(one.isolation == "vlan" for one in found)', 'any(one.isolation == "vlan" for one in found)',
         f"{_SEGMENTS}::test_the_weakest_port_says_what_separates_a_machine",
+    ),
+    _mutant(
+        "a failed rebuild is switched on beside BMCs", _ORDERS,
+        "    if ports and task.kind in RELYING:\n", "    if False:\n",
+        f"{_GUARDS}::test_no_task_of_a_run_switches_a_tenants_machine_on_in_another_segment",
     ),
     _mutant(
         "leased VLANs leave the site", _COMMANDS, "        if outside:\n", "        if False:\n",
