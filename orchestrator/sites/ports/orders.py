@@ -19,7 +19,7 @@ from orchestrator.sites.store.bmc_tasks import BmcTask
 OF_PORTS: Final = frozenset({BmcTaskKind.MOVE_PORTS, BmcTaskKind.CHECK_PORTS})
 """Kinds of tasks about the ports of a machine."""
 RELYING: Final = frozenset({BmcTaskKind.START_DEPLOY, BmcTaskKind.POWER_ON})
-"""What switches a machine on: in a run only if its ports are where the run has left them."""
+"""What switches a machine on: only if its ports are where the newest task has left them."""
 
 
 class NoSegment(Exception):
@@ -31,7 +31,7 @@ async def order_of(tx: Transaction, task: BmcTask, run: DeployRun | None) -> Por
 
     Raises NoSegment.
     """
-    if task.kind not in OF_PORTS and (task.kind not in RELYING or run is None):
+    if task.kind not in OF_PORTS and task.kind not in RELYING:
         return None
     ports = await store.read_ports(tx, task.node_id)
     placed = await store.read_node_segment(tx, task.node_id)
@@ -59,9 +59,12 @@ async def _require_place(
                 "not_in_provisioning: a deploy system starts in the provisioning segment alone; order it again"
             )
         return
-    if run is None or run.allocation_id is None:
+    if run is not None and run.allocation_id is not None:
+        tenant: UUID | None = await store.read_tenant(tx, run.allocation_id)
+    else:
+        tenant = await store.read_occupant(tx, task.node_id)
+    if tenant is None:
         return
-    tenant = await store.read_tenant(tx, run.allocation_id)
     held = None if placed is None or placed.place is not Place.TENANT else placed.tenant_vlan
     if placed is None or held is None or not await store.is_of_tenant(tx, placed.site_id, held, tenant):
         raise NoSegment(

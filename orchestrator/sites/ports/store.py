@@ -140,6 +140,11 @@ where t.site_id = :site_id and t.vlan = :vlan and s.site_id = t.site_id and t.re
 returning t.tenant_id
 """
 _TENANT_OF = "select tenant_id from allocations where id = :allocation_id"
+_OCCUPANT = """
+select a.tenant_id from claims c join allocations a on a.id = c.owner_id
+where c.node_id = :node_id and c.owner_kind = 'allocation' and c.closed_at is null and c.occupied
+order by c.id limit 1
+"""
 _IS_OF = """
 select exists (select from tenant_segments where site_id = :site_id and vlan = :vlan and tenant_id = :tenant_id)
 """
@@ -260,6 +265,12 @@ async def lease_segment(tx: Transaction, node_id: UUID, site_id: UUID, tenant_id
 async def read_tenant(tx: Transaction, allocation_id: UUID) -> UUID:
     """The tenant of an allocation."""
     found: UUID = (await tx.execute(_TENANT_OF, {"allocation_id": allocation_id})).scalar_one()
+    return found
+
+
+async def read_occupant(tx: Transaction, node_id: UUID) -> UUID | None:
+    """The tenant whose allocation occupies the locked machine, also one that is not wiped yet; None: nothing does."""
+    found: UUID | None = (await tx.execute(_OCCUPANT, {"node_id": node_id})).scalar()
     return found
 
 

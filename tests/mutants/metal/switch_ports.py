@@ -130,6 +130,11 @@ MUTANTS: list[Mutant] = [
         f"{_GUARDS}::test_no_task_of_a_run_switches_a_tenants_machine_on_in_another_segment",
     ),
     _mutant(
+        "an operator switches a machine on that is not wiped", _ORDERS,
+        "        tenant = await store.read_occupant(tx, task.node_id)\n", "        tenant = None\n",
+        f"{_GUARDS}::test_an_operator_does_not_switch_on_a_machine_in_a_wrong_segment",
+    ),
+    _mutant(
         "leased VLANs leave the site", _COMMANDS, "        if outside:\n", "        if False:\n",
         f"{_OPERATORS}::test_a_tenants_machine_keeps_its_ports_and_its_segment",
     ),

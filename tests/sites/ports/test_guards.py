@@ -9,9 +9,13 @@ import pytest
 
 from berth.cli.deployment.isolation_finding import isolation_finding
 from migrations.roles import Role
+from node_agent.wire.sites import BmcTaskKind
 from orchestrator.allocations.states import Verb
 from orchestrator.nodes.deploy_systems.run_rules import PORT_ATTEMPTS_MAX
+from orchestrator.sites.commands.bmcs import request_bmc_task
 from orchestrator.sites.commands.tasks import Advanced, advance_bmc_task
+from tests.allocations.driving import ADMIN
+from tests.allocations.reconciling import admin_operation
 from tests.databases import as_role
 from tests.sites.ports.placed import PORT, PROVISIONING, TENANT_A, connect, shown, steps_of
 from tests.sites.renting.tenancy import Renting, Scene
@@ -102,5 +106,43 @@ def test_doctor_names_rented_machines_outside_their_segment(database_url: str, p
         await rent.order(Verb.START)
         await steps_of(rent)
         assert isolation_finding(url).verdict == "ok"
+
+    play(scene)
+
+
+async def power_on(rent: Renting) -> str | None:
+    """An operator's `berth node power NODE on`; its failure."""
+    answer = await request_bmc_task(
+        rent.run.stage.api, admin_operation(), ADMIN, rent.run.node, BmcTaskKind.POWER_ON
+    )  # fmt: skip
+    assert answer.status == 200, answer
+    task = open_task(rent)
+    if await advance_bmc_task(rent.run.stage.worker, task) is Advanced.ISSUED:
+        rent.run.machine.task_id = task
+        await rent.run.perform()
+    failure: str | None = rent.run.row("select failure from bmc_tasks where id = %s", task)[0]
+    return None if failure is None else failure.partition(":")[0]
+
+
+def test_an_operator_does_not_switch_on_a_machine_in_a_wrong_segment(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        machine = rent.run.machine.service.machine
+        switch = ScriptedSwitch()
+        await connect(rent.run, switch)
+        await rent.activate()
+        machine.power = "Off"
+        assert (await power_on(rent), machine.power) == (None, "On"), "in its tenant's segment"
+        machine.power = "Off"
+        switch.put(PORT, PROVISIONING)
+        assert (await power_on(rent), machine.power) == ("port_moved", "Off")
+        switch.put(PORT, TENANT_A)
+        await rent.release()
+        await rent.clean_up()
+        await steps_of(rent)
+        await rent.run.report(rent.run.boot(), failure={"code": "wipe_not_proven", "detail": "x"})
+        await steps_of(rent)
+        await rent.cleaned_up()
+        assert switch.vlan(PORT) == PROVISIONING
+        assert (await power_on(rent), machine.power) == ("not_in_tenant_segment", "Off"), "its system is on the disks"
 
     play(scene)
