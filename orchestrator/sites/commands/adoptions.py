@@ -42,6 +42,8 @@ from orchestrator.sites.adoption_rules import (
     require_running,
 )
 from orchestrator.sites.documents import adoption_document
+from orchestrator.sites.ports.store import has_ports
+from orchestrator.sites.refusals import NotAdoptable
 from orchestrator.sites.run_orders import require_idle
 from orchestrator.sites.store import adoptions, bmcs
 from orchestrator.sites.store.bmcs import Bmc
@@ -93,6 +95,11 @@ async def adopt_machine(
             raise NotFound(f"node {node_id} has no BMC: berth node bmc set")
         node, region = await adoptions.read_candidate(tx, node_id)
         require_candidate(node)
+        if await has_ports(tx, node_id):
+            raise NotAdoptable.because(
+                "ports_set",
+                "switch ports of the node are set, and none carries the segment of the tenant: berth node port remove",
+            )
         await require_no_open_claims(tx, node_id)
         await require_no_run(tx, node_id)
         await require_idle(tx, node_id)

@@ -30,6 +30,13 @@ def _adoption(what: str, file: str, old: str, new: str, test: str) -> Mutant:
 
 MUTANTS: list[Mutant] = [
     _adoption(
+        "a machine with switch ports is adopted",
+        _COMMAND,
+        "        if await has_ports(tx, node_id):\n",
+        "        if False:\n",
+        f"{_REFUSALS}::test_a_machine_with_switch_ports_is_refused_and_gets_none",
+    ),
+    _adoption(
         "a release wipes by an inspection of before the adoption",
         _STORED,
         "select a.adoption -> 'medium' as medium, exists (\n           select from deploy_runs r\n"

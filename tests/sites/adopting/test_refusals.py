@@ -14,11 +14,14 @@ from node_agent.wire.sites import BmcTaskKind
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import OperationConflict
 from orchestrator.sites.commands.adoptions import adopt_machine
+from orchestrator.sites.ports.rules import Port
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import SLICE_SKU, create_allocation
+from tests.deploy_system.stage import MAC
 from tests.nodes.answers import body_of
 from tests.sites.adopting.machines import Adopting, Scene
+from tests.sites.ports.placed import PORT, SWITCH, set_ports, set_segments
 from tests.sites.renting.tenancy import LOCAL
 from tests.sites.running import ADDRESSES
 from tests.support.bmc.resources import UUID as BMC_UUID
@@ -146,6 +149,21 @@ def test_a_node_in_use_is_refused(play: Callable[[Scene], None]) -> None:
         sql(rent, "update nodes set state = 'cordoned', online = false")
         status, code, _ = await refused(rent)
         assert (status, code) == (409, "node_in_use")
+
+    play(scene)
+
+
+def test_a_machine_with_switch_ports_is_refused_and_gets_none(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Adopting) -> None:
+        sql(rent, "update nodes set state = 'cordoned'")
+        await rent.look()
+        await set_segments(rent.run.stage)
+        assert (await set_ports(rent.run, Port(SWITCH, PORT, MAC))).status == 200
+        assert await refused(rent) == adoptable("ports_set")
+        assert (await set_ports(rent.run)).status == 200
+        await rent.adopt()
+        assert reason_of(await set_ports(rent.run, Port(SWITCH, PORT, MAC)))[:2] == (409, "node_in_use")
+        assert rent.count("node_ports") == 0
 
     play(scene)
 
