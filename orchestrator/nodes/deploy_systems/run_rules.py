@@ -277,6 +277,7 @@ _PORTS_FINAL: Final = frozenset(
         "port_unknown",
         "no_ports",
         "segments_exhausted",
+        "segments_unknown",
         "segment_not_left",
         "task_refused",
     }

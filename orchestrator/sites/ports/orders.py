@@ -82,6 +82,11 @@ async def _named(tx: Transaction, node_id: UUID, placed: store.NodeSegment, run:
         if held is not None and not await store.is_of_tenant(tx, placed.site_id, held, tenant):
             raise NoSegment(f"segment_not_left: the ports may still carry VLAN {held} of another tenant")
         vlan = await store.lease_segment(tx, node_id, placed.site_id, tenant)
+        if vlan is None and await store.is_unknown(tx, placed.site_id):
+            raise NoSegment(
+                "segments_unknown: machines of the site may carry VLANs of the lost interval of a restore; wipe or keep each that"
+                " berth restore nodes lists"
+            )
         if vlan is None:
             raise NoSegment("segments_exhausted: every tenant VLAN of the site is leased, or in its quarantine")
         return vlan

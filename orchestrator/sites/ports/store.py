@@ -130,6 +130,9 @@ from site_segments s cross join lateral (
 where s.site_id = :site_id
 returning vlan
 """
+_IS_UNKNOWN = """
+select exists (select from awaited_inventories w join node_ports p on p.node_id = w.node_id where p.site_id = :site_id)
+"""
 _LOCK_SEGMENT = "select from tenant_segments where site_id = :site_id and vlan = :vlan for update"
 _RETURN = """
 update tenant_segments t
@@ -248,10 +251,12 @@ async def name_segment(tx: Transaction, node_id: UUID, vlan: int | None) -> None
 
 
 async def lease_segment(tx: Transaction, node_id: UUID, site_id: UUID, tenant_id: UUID) -> int | None:
-    """The segment of the tenant in the locked site, which the locked machine has from now on; None if none is free.
+    """The segment of the tenant in the locked site, which the locked machine has from now on; None if none is known to be free.
 
     A segment that was returned is the same tenant's again at once, and another's once its quarantine is over.
     """
+    if await is_unknown(tx, site_id):
+        return None
     owner = {"site_id": site_id, "tenant_id": tenant_id}
     vlan: int | None = (await tx.execute(_KEEP, owner)).scalar()
     if vlan is None:
@@ -260,6 +265,11 @@ async def lease_segment(tx: Transaction, node_id: UUID, site_id: UUID, tenant_id
     if vlan is not None:
         await tx.execute(_LEASE_TO, {"node_id": node_id, "vlan": vlan})
     return vlan
+
+
+async def is_unknown(tx: Transaction, site_id: UUID) -> bool:
+    """Whether a machine of the site may carry any VLAN: it has ports, and is awaited since a restore."""
+    return bool((await tx.execute(_IS_UNKNOWN, {"site_id": site_id})).scalar_one())
 
 
 async def read_tenant(tx: Transaction, allocation_id: UUID) -> UUID:

@@ -135,6 +135,11 @@ MUTANTS: list[Mutant] = [
         f"{_GUARDS}::test_an_operator_does_not_switch_on_a_machine_in_a_wrong_segment",
     ),
     _mutant(
+        "segments are leased while those of a restore are unknown", _STORE,
+        "    if await is_unknown(tx, site_id):\n        return None\n", "",
+        f"{_SEGMENTS}::test_after_a_restore_no_segment_is_leased_before_every_machine_with_ports_is_known",
+    ),
+    _mutant(
         "leased VLANs leave the site", _COMMANDS, "        if outside:\n", "        if False:\n",
         f"{_OPERATORS}::test_a_tenants_machine_keeps_its_ports_and_its_segment",
     ),

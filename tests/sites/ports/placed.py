@@ -66,6 +66,18 @@ async def connect(run: Run, switch: Switch, port: str = PORT, mac: str = MAC) ->
     run.stage.fleet.connection.execute("update nodes set state = %s where id = %s", (state, run.node))
 
 
+def restored(stage: Rotations, node: uuid.UUID) -> None:
+    """Since a restore it is not known what this machine has, and which segment it carries."""
+    sql = stage.fleet.connection.execute
+    epoch = sql(
+        "insert into restores (written_by, leader_id, head_version, without_export) values ('w', 'l', 0, 'none')"
+        " returning epoch"
+    ).fetchone()
+    assert epoch is not None
+    sql("insert into awaited_inventories (node_id, epoch) values (%s, %s)", (node, *epoch))
+    sql("update restores set closed_at = clock_timestamp()")
+
+
 async def steps_of(rent: Renting, last: str | None = None) -> list[str]:
     """Do what can be done until the run ends, waits for its deploy system, or is at the step `last`; each step, in order."""
     steps: list[str] = []

@@ -17,7 +17,7 @@ from orchestrator.sites.commands.tasks import Advanced, advance_bmc_task
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.databases import as_role
-from tests.sites.ports.placed import PORT, PROVISIONING, TENANT_A, connect, shown, steps_of
+from tests.sites.ports.placed import PORT, PROVISIONING, TENANT_A, connect, restored, shown, steps_of
 from tests.sites.renting.tenancy import Renting, Scene
 from tests.switches.scripted import Fault, ScriptedSwitch
 
@@ -144,5 +144,20 @@ def test_an_operator_does_not_switch_on_a_machine_in_a_wrong_segment(play: Calla
         await rent.cleaned_up()
         assert switch.vlan(PORT) == PROVISIONING
         assert (await power_on(rent), machine.power) == ("not_in_tenant_segment", "Off"), "its system is on the disks"
+
+    play(scene)
+
+
+def test_a_tenants_system_stays_off_while_segments_are_unknown_since_a_restore(play: Callable[[Scene], None]) -> None:
+    async def scene(rent: Renting) -> None:
+        await failed_rebuild(rent)
+        await rent.order(Verb.START)
+        await steps_of(rent, "to_tenant")
+        restored(rent.run.stage, rent.run.node)
+        assert await advance_bmc_task(rent.run.stage.worker, open_task(rent)) is Advanced.FAILED
+        await steps_of(rent)
+        assert (await rent.ordered()).code == "machine_run_failed"
+        assert rent.row["guest_failure_detail"].startswith("segments_unknown")
+        assert rent.run.machine.service.machine.power == "Off"
 
     play(scene)

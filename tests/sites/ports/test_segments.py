@@ -19,7 +19,8 @@ from orchestrator.sites.ports import store
 from orchestrator.sites.ports.rules import Place, Port, agrees, isolation_of
 from orchestrator.sites.store import bmcs, sites
 from tests.databases import copied_database
-from tests.sites.ports.placed import TENANT_A, TENANT_B, leased, set_segments
+from tests.deploy_system.stage import MAC
+from tests.sites.ports.placed import TENANT_A, TENANT_B, leased, restored, set_segments
 from tests.sites.rotations import Rotations, rotations
 from tests.support.waiting import pause
 
@@ -150,6 +151,24 @@ def test_a_segment_is_in_quarantine_for_others_and_its_tenants_at_once(database_
             fence = (await leased(made.stage))[0]["fence"]
             assert await made.enter(2, 1) == TENANT_A
             assert (await leased(made.stage))[0]["fence"] > fence
+
+    asyncio.run(scene())
+
+
+def test_after_a_restore_no_segment_is_leased_before_every_machine_with_ports_is_known(database_url: str) -> None:
+    async def scene() -> None:
+        async with segments(database_url) as made:
+            sql = made.stage.fleet.connection.execute
+            assert await made.enter(0, 0) == TENANT_A
+            restored(made.stage, made.nodes[2])
+            assert await made.enter(1, 1) == TENANT_B, "the awaited machine has no port"
+            await made.leave(1)
+            sql("insert into node_ports (node_id, site_id, switch, port, mac, set_by) values (%s, %s, 's', 'p', %s, 'a')",
+                (made.nodes[2], made.stage.site_id, MAC))  # fmt: skip
+            assert await made.enter(1, 1) is None
+            assert await made.enter(1, 0) is None, "another tenant may have got its VLAN in the lost interval"
+            sql("delete from awaited_inventories")
+            assert await made.enter(1, 0) == TENANT_A
 
     asyncio.run(scene())
 
