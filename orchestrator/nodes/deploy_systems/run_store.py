@@ -80,10 +80,11 @@ from deploy_runs r where r.id = :id
 """
 _INSERT = """
 insert into deploy_runs (node_id, site_id, kind, step, medium, parameters, work_seconds, requested_by, bmc_task_id, task_id,
-                         allocation_id, claim_id, waits_for, waits_since, waits_until, attempts)
+                         allocation_id, claim_id, waits_for, waits_since, waits_until, attempts, isolation)
 select :node_id, :site_id, :kind, :step, cast(:medium as jsonb), cast(:parameters as jsonb), :work_seconds, :by, :bmc_task_id,
        :task_id, :allocation_id, :claim_id, 'site_agent', c.now, c.now + make_interval(secs => :seconds_max),
-       case when :step = 'end' then 1 else 0 end
+       case when :step = 'end' then 1 else 0 end,
+       coalesce((select n.isolation from node_segments n where n.node_id = :node_id and :step = 'power_on'), 'none')
 from (select clock_timestamp() as now) c
 """
 # A tenant switches its machine as often as it likes: these runs do not push out the ones with reports.

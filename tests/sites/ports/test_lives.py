@@ -125,6 +125,7 @@ def test_the_ports_are_moved_twice_in_a_life_and_by_no_verb(play: Callable[[Scen
             steps = await steps_of(rent)
             assert not {"to_provisioning", "to_tenant"} & set(steps)
             assert (await rent.ordered()).code is None
+            assert (await rent.run.shown())["isolation"] == ("none" if verb is Verb.STOP else "vlan")
         assert len(switch.writes) == 2
         assert switch.vlan(PORT) == TENANT_A
         await rent.order(Verb.REBUILD)
