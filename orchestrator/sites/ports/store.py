@@ -181,6 +181,7 @@ async def list_leased(reading: Reading, site_id: UUID) -> list[TenantSegment]:
 
 async def count_bound(tx: Transaction, site_id: UUID, vlans: tuple[int, int]) -> tuple[int, int]:
     """Leased segments of the locked site outside these VLANs, and machines whose ports were placed."""
+    await tx.execute(_FREE, {"site_id": site_id})
     values = {"site_id": site_id, "first_vlan": vlans[0], "last_vlan": vlans[1]}
     row = (await tx.execute(_OUTSIDE, values)).one()
     return row.leased, row.placed

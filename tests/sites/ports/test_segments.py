@@ -148,6 +148,12 @@ def test_a_segment_is_in_quarantine_for_others_and_its_tenants_at_once(database_
             assert await made.enter(0, 0) == TENANT_A
             await made.leave(0)
             made.stage.fleet.connection.execute(ALL_FREE)
+            assert (await set_segments(made.stage, vlans=(TENANT_B, TENANT_B))).status == 200, "its quarantine is over"
+            assert await leased(made.stage) == []
+            assert (await set_segments(made.stage, vlans=(TENANT_A, TENANT_A))).status == 200
+            assert await made.enter(0, 0) == TENANT_A
+            await made.leave(0)
+            made.stage.fleet.connection.execute(ALL_FREE)
             fence = (await leased(made.stage))[0]["fence"]
             assert await made.enter(2, 1) == TENANT_A
             assert (await leased(made.stage))[0]["fence"] > fence
