@@ -10,6 +10,7 @@ from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems.uses import require_no_run, require_unused
+from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
@@ -77,14 +78,15 @@ async def put_ports(
 
     Refusals: `NotFound` (no node, or no BMC); `Invalid` for a port or MAC that is named twice; `AlreadyExists` if another machine
     of the site has it; `NodeInUse`; `InvalidState` if the node is in service, a run or task is open, the site has no segments
-    (`no_segments`), or a port may carry the segment of a tenant (`in_tenant_segment`).
+    (`no_segments`), or a port may carry the segment of a tenant (`in_tenant_segment`). A retired node loses its ports alone.
     """
     if len({(one.switch, one.port) for one in ports}) < len(ports) or len({one.mac for one in ports}) < len(ports):
         raise _invalid("ports", "names a port or a MAC twice")
 
     async def effect(tx: Transaction) -> Done:
         site_id = await _lock(tx, node_id)
-        await require_unused(tx, node_id, None, writing=True)
+        if ports or not await _is_retired(tx, node_id):
+            await require_unused(tx, node_id, None, writing=True)
         if await store.read_segments(tx, site_id) is None:
             raise InvalidState("the site of the machine has no segments: berth site segments set", state="no_segments")
         placed = await store.read_node_segment(tx, node_id)
@@ -116,7 +118,7 @@ async def request_move(context: Context, operation: Operation, actor: Actor, nod
 
     Refusals: `NotFound`; `InvalidState` without a port (`no_ports`), while a run or task is open, for `tenant` unless a port may
     carry a tenant's segment (`no_tenant_segment`), for `check` before a task has named a segment (`not_placed`); for the others
-    also if the node is in service, and `NodeInUse`.
+    also if the node is in service, and `NodeInUse`. The ports of a retired node can be moved out of a tenant's segment.
     """
 
     async def effect(tx: Transaction) -> Done:
@@ -128,7 +130,7 @@ async def request_move(context: Context, operation: Operation, actor: Actor, nod
             raise InvalidState("the machine is in no segment of a tenant", state="no_tenant_segment")
         if verb is Verb.CHECK and (placed is None or (placed.vlan is None and placed.place is not Place.SHUT)):
             raise InvalidState("no task has placed the ports yet: berth node port move", state="not_placed")
-        if verb in (Verb.PROVISIONING, Verb.SHUT):
+        if verb in (Verb.PROVISIONING, Verb.SHUT) and not await _is_retired(tx, node_id):
             await require_unused(tx, node_id, None, writing=True)
         kind = BmcTaskKind.CHECK_PORTS if verb is Verb.CHECK else BmcTaskKind.MOVE_PORTS
         by = f"{actor.kind.value}:{actor.id}"
@@ -142,6 +144,11 @@ async def request_move(context: Context, operation: Operation, actor: Actor, nod
         return Done(200, await show_ports(tx, node_id), node_id)
 
     return await run_once(context, operation, effect, None)
+
+
+async def _is_retired(tx: Transaction, node_id: UUID) -> bool:
+    """Whether the locked node is retired: nothing is on it, and its ports are left to other machines."""
+    return await nodes.lock_node(tx, node_id) is NodeState.RETIRED
 
 
 async def _lock(tx: Transaction, node_id: UUID) -> UUID:

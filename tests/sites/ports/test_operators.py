@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from node_agent.wire.sites import BmcTaskKind
+from orchestrator.nodes.commands.nodes import retire_node
 from orchestrator.problems import AlreadyExists, Invalid, InvalidState, NodeInUse, NotFound, Problem
 from orchestrator.sites.commands.bmcs import put_bmc, remove_bmc
 from orchestrator.sites.commands.sites import remove_site
@@ -38,6 +39,12 @@ from tests.switches.scripted import ScriptedSwitch
 
 ONE = Port(SWITCH, PORT, MAC)
 ROWS = "select (select json_agg(p) from node_ports p)::text, (select json_agg(s) from node_segments s)::text"
+
+CARRIES = """
+with s as (insert into tenant_segments (site_id, vlan, tenant_id, fence)
+           select site_id, 1001, %(tenant)s, 1 from node_segments where node_id = %(node)s)
+update node_segments set tenant_vlan = 1001 where node_id = %(node)s
+"""
 
 
 async def refused(awaited: Any, kind: type[Problem], **extra: Any) -> None:
@@ -150,6 +157,27 @@ def test_a_bmc_with_ports_does_not_change_its_site(database_url: str, tmp_path: 
         run.stage.fleet.connection.execute("delete from site_agent_certificates")
         assert (await remove_site(api, admin_operation(), ADMIN, run.stage.site_id)).status == 204
         assert run.row("select count(*) from site_segments")[0] == 0
+
+    play(database_url, tmp_path, scene)
+
+
+def test_a_retired_node_leaves_its_ports_to_other_machines(database_url: str, tmp_path: Path) -> None:
+    async def scene(run: Run) -> None:
+        run.stage.switches[SWITCH] = ScriptedSwitch()
+        await set_segments(run.stage)
+        other = await another(run.stage)
+        await set_ports(run, ONE)
+        await move(run, Verb.PROVISIONING)
+        await run.perform()
+        run.stage.fleet.connection.execute(CARRIES, {"tenant": run.stage.fleet.tenant().id, "node": run.node})
+        assert (await retire_node(run.stage.api, admin_operation(), ADMIN, run.node, reason="x")).status == 200
+        await refused(set_ports(run), InvalidState, state="in_tenant_segment")
+        assert (await move(run, Verb.PROVISIONING)).status == 200
+        await run.perform()
+        await refused(set_ports(run, Port(SWITCH, "p2", MAC)), InvalidState, state="retired")
+        assert (await set_ports(run)).status == 200
+        assert (await set_ports(other, ONE)).status == 200
+        assert (await remove_bmc(run.stage.api, admin_operation(), ADMIN, run.node)).status == 204
 
     play(database_url, tmp_path, scene)
 
