@@ -22,7 +22,7 @@ from berth.process.sealed_passwords import (
 )
 from node_agent.clock import ServerClock
 from node_agent.protocol import TaskBody, TaskType
-from node_agent.redfish.contract import Bmc, BmcAccess, PowerOutcome, SystemDescription, Working
+from node_agent.redfish.contract import Bmc, BmcAccess, PowerOutcome, PowerState, SystemDescription, Working
 from node_agent.redfish.problems import BmcProblem, CredentialsRefused, NotSettled, OutcomeUnknown
 from node_agent.site import boots, power, resets
 from node_agent.site.bmcs import Connect
@@ -165,7 +165,11 @@ class BmcEffects:
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
     async def _ports_moved(self, order: Order) -> BmcTaskReport:
-        found = await self._ports.carry_out(order.parameters.ports, order.body.fence, self._guard(order))
+        async def power() -> PowerState:
+            _, found = await self._with_password(order, lambda bmc: bmc.power_state())
+            return found.state
+
+        found = await self._ports.carry_out(order.parameters.ports, order.body.fence, self._guard(order), power)
         return self._report(order, "completed", ports=found)
 
     def _guard(self, order: Order) -> Callable[[], None]:
@@ -239,9 +243,7 @@ class BmcEffects:
 
         generation, (outcome, found) = await self._with_password(order, end, is_quiet)
         self._quiet.add(order.body.node_id)
-        return self._report(
-            order, "completed", generation=generation, power_state=outcome.state.value, found=found
-        )  # fmt: skip
+        return self._report(order, "completed", generation=generation, power_state=outcome.state.value, found=found)
 
     async def _start(self, order: Order, is_quiet: bool) -> tuple[int, PowerOutcome]:
         """Start the deploy system. Its medium is served on unless the machine was certainly not switched on."""
@@ -254,8 +256,10 @@ class BmcEffects:
             return await self._with_password(order, start, is_quiet)
         except (OutcomeUnknown, NotSettled):
             raise
-        except (BmcProblem, NotDone):
+        except (BmcProblem, NotDone) as problem:
             self._media.withdraw(order.body.node_id)
+            if isinstance(problem, NotDone) and problem.code == "machine_on":
+                await self._ports.shut(order.parameters.ports, order.body.fence, self._guard(order))
             raise
 
     def _medium(self, order: Order) -> DeployMedium:

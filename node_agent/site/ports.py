@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from node_agent.redfish.contract import PowerState
+from node_agent.redfish.problems import BmcProblem
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.problems import NotDone
 from node_agent.switches.contract import PortState, Switch, SwitchProblem
@@ -16,6 +18,8 @@ from node_agent.wire.switches import SEGMENTS_FOUND_MAX, PortFound, PortOrder, S
 log = structlog.get_logger("node_agent.site.ports")
 
 Guard = Callable[[], None]
+Power = Callable[[], Awaitable[PowerState]]
+"""Reads the power of the machine from its BMC. Raises BmcProblem, NotDone."""
 
 
 class SitePorts:
@@ -25,14 +29,47 @@ class SitePorts:
         self._switches = switches
         self._times = times or PlacingTimes()
 
-    async def carry_out(self, order: PortOrder | None, fence: int, guard: Guard) -> list[PortFound]:
-        """Move each port, or compare it, as ordered; the ports as they were read. Raises SwitchProblem, NotDone.
+    async def carry_out(self, order: PortOrder | None, fence: int, guard: Guard, power: Power) -> list[PortFound]:
+        """Move each port, or compare it, as ordered; the ports as they were read. Raises SwitchProblem, BmcProblem, NotDone.
 
-        The first port that cannot be proven ends it: those after it are left as they are.
+        The first port that cannot be proven ends it: those after it are left as they are. A move that must be `while_off` ends
+        with every port shut unless the machine reads as off before it and after it: a tenant's system may have an alarm set.
         """
         if order is None:
             raise NotDone("no_ports", "the task names no port")
         pass_point(CrashPoint.PORTS_BEFORE_MOVED)
+        if not order.while_off:
+            return await self._each(order, fence, guard)
+        await self._require_off(order, fence, guard, power)
+        try:
+            found = await self._each(order, fence, guard)
+        except SwitchProblem:
+            await self._require_off(order, fence, guard, power)
+            raise
+        await self._require_off(order, fence, guard, power)
+        return found
+
+    async def shut(self, order: PortOrder | None, fence: int, guard: Guard) -> str:
+        """Shut each port, those after one that fails too; what came of it, in words. Raises what `guard` raises."""
+        left = []
+        for port in [] if order is None else order.ports:
+            try:
+                await place(find_switch(self._switches, port.switch), port.port, None, fence, guard, self._times)
+            except SwitchProblem as problem:
+                left.append(f"{port.switch} {port.port} ({problem.code})")
+        log.warning("ports_shut", fence=fence, left=left)
+        return "its ports were shut" if not left else f"NOT SHUT: {', '.join(left)}"
+
+    async def _require_off(self, order: PortOrder, fence: int, guard: Guard, power: Power) -> None:
+        try:
+            found = await power()
+        except (BmcProblem, NotDone):
+            await self.shut(order, fence, guard)
+            raise
+        if found is not PowerState.OFF:
+            raise NotDone("machine_on", f"the machine reads as {found.value}; {await self.shut(order, fence, guard)}")
+
+    async def _each(self, order: PortOrder, fence: int, guard: Guard) -> list[PortFound]:
         found = []
         for port in order.ports:
             switch = find_switch(self._switches, port.switch)

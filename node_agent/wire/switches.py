@@ -48,12 +48,14 @@ class SwitchPort(Wire):
 class PortOrder(Wire):
     """The ports of a machine, and the segment that each carries; without one they are shut.
 
-    `move` false: the ports are compared with it, and not moved.
+    `move` false: the ports are compared with it, and not moved. `while_off`: the machine is off before and after the move, or the
+    ports are shut.
     """
 
     ports: Annotated[list[SwitchPort], Field(min_length=1, max_length=PORTS_MAX), FailFast()]
     segment: Segment | None = None
     move: Truth = True
+    while_off: Truth = Field(False, exclude_if=lambda it: not it)
 
 
 class PortFound(Wire):

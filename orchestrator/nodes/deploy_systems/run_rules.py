@@ -280,6 +280,7 @@ _PORTS_FINAL: Final = frozenset(
         "segments_unknown",
         "segment_not_left",
         "task_refused",
+        "machine_on",
     }
 )
 """Another attempt cannot help."""

@@ -46,7 +46,8 @@ async def order_of(tx: Transaction, task: BmcTask, run: DeployRun | None) -> Por
     if vlan is None and placed.place is not Place.SHUT:
         raise NoSegment("not_placed: no task has named the segment of the ports yet: berth node port move")
     named = [SwitchPort(switch=one.switch, port=one.port) for one in ports]
-    return PortOrder(ports=named, segment=None if vlan is None else Segment(number=vlan), move=moves)
+    segment, while_off = None if vlan is None else Segment(number=vlan), moves and placed.place is Place.PROVISIONING
+    return PortOrder(ports=named, segment=segment, move=moves, while_off=while_off)
 
 
 async def _require_place(

@@ -17,6 +17,7 @@ _LIVES = "tests/sites/ports/test_lives.py"
 _GUARDS = "tests/sites/ports/test_guards.py"
 _SEGMENTS = "tests/sites/ports/test_segments.py"
 _OPERATORS = "tests/sites/ports/test_operators.py"
+_POWER = "tests/sites/ports/test_power.py"
 _MOVED = f"{_FAULTS}::test_a_port_that_is_moved_before_power_on_keeps_the_machine_off"
 _REFUSED = f"{_OPERATORS}::test_what_cannot_be_set_or_moved_is_refused_and_changes_nothing"
 
@@ -138,6 +139,11 @@ MUTANTS: list[Mutant] = [
         "segments are leased while those of a restore are unknown", _STORE,
         "    if await is_unknown(tx, site_id):\n        return None\n", "",
         f"{_SEGMENTS}::test_after_a_restore_no_segment_is_leased_before_every_machine_with_ports_is_known",
+    ),
+    _mutant(
+        "a machine that came on during the move keeps its ports", "node_agent/site/ports.py",
+        "        await self._require_off(order, fence, guard, power)\n        return found\n", "        return found\n",
+        f"{_POWER}::test_a_machine_that_comes_on_is_in_no_segment",
     ),
     _mutant(
         "leased VLANs leave the site", _COMMANDS, "        if outside:\n", "        if False:\n",
