@@ -10,7 +10,7 @@ from node_agent.redfish.contract import PowerState
 from node_agent.redfish.problems import BmcProblem
 from node_agent.site.crash_points import CrashPoint, pass_point
 from node_agent.site.problems import NotDone
-from node_agent.switches.contract import PortState, Switch, SwitchProblem
+from node_agent.switches.contract import NotReadBack, PortState, Switch, SwitchProblem
 from node_agent.switches.listed import find_switch
 from node_agent.switches.placing import PlacingTimes, place, require_placed
 from node_agent.wire.switches import SEGMENTS_FOUND_MAX, PortFound, PortOrder, SwitchPort
@@ -72,7 +72,7 @@ class SitePorts:
     async def _each(self, order: PortOrder, fence: int, guard: Guard) -> list[PortFound]:
         found = []
         for port in order.ports:
-            switch = find_switch(self._switches, port.switch)
+            switch = self._switch_of(port)
             if order.move:
                 state = await place(switch, port.port, order.segment, fence, guard, self._times)
             else:
@@ -88,9 +88,17 @@ class SitePorts:
             return
         try:
             for port in order.ports:
-                await require_placed(find_switch(self._switches, port.switch), port.port, order.segment, guard)
+                await require_placed(self._switch_of(port), port.port, order.segment, guard)
         except SwitchProblem as problem:
             raise NotDone(problem.code, problem.detail) from problem
+
+    def _switch_of(self, port: SwitchPort) -> Switch:
+        """Raises SwitchUnknown, and NotReadBack for a driver that does not move ports where one has."""
+        switch = find_switch(self._switches, port.switch)
+        if port.isolation != "none" and switch.isolation == "none":
+            what = f"port {port.port} of {port.switch} was put into a VLAN, and the driver {switch.driver} does not read it"
+            raise NotReadBack(what)
+        return switch
 
 
 def _found(port: SwitchPort, switch: Switch, state: PortState) -> PortFound:

@@ -92,6 +92,13 @@ class PortMoved(SwitchProblem):
     next_step = "Find what has moved the port; then run again, or `berth node port move`."
 
 
+class NotReadBack(SwitchProblem):
+    """A driver that moves ports has put this one into a VLAN, and the present driver of its switch does not read it."""
+
+    code = "not_read_back"
+    next_step = "List the switch with the driver that moves its ports, in the file of each agent of the site."
+
+
 PROBLEMS: tuple[type[SwitchProblem], ...] = (
     SwitchUnknown,
     PortUnknown,
@@ -103,6 +110,7 @@ PROBLEMS: tuple[type[SwitchProblem], ...] = (
     FenceOlder,
     PortNotMoved,
     PortMoved,
+    NotReadBack,
 )
 
 

@@ -39,10 +39,11 @@ class Segment(Wire):
 
 
 class SwitchPort(Wire):
-    """A port, by the name of its switch in the agent's list of switches."""
+    """A port, by the name of its switch in the agent's list of switches. `isolation` vlan: its driver must read it back."""
 
     switch: SwitchName
     port: PortName
+    isolation: Isolation = Field("none", exclude_if=lambda it: it == "none")
 
 
 class PortOrder(Wire):

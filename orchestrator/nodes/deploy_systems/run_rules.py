@@ -281,6 +281,7 @@ _PORTS_FINAL: Final = frozenset(
         "segment_not_left",
         "task_refused",
         "machine_on",
+        "not_read_back",
     }
 )
 """Another attempt cannot help."""

@@ -18,7 +18,7 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
-from orchestrator.sites.ports.orders import OF_PORTS, note_ended
+from orchestrator.sites.ports.orders import OF_PORTS, note_ended, unproven
 from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import DESCRIBED, DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
@@ -143,13 +143,17 @@ async def accept_bmc_report(
             return BmcTaskAnswer(applied=False, reason="lease_lost")
         await _apply(tx, locked, report)
         failure = None if report.failure is None else f"{report.failure.code}: {report.failure.detail}"
-        await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(report.outcome), failure, report.power_state)
+        outcome = report.outcome
+        if outcome == "completed" and task.kind in OF_PORTS:
+            failure = await unproven(tx, task, await bmc_tasks.signed_ports(tx, task_id), report.ports or [])
+            outcome = "completed" if failure is None else "failed"
+        await bmc_tasks.end_task(tx, task_id, BmcTaskOutcome(outcome), failure, report.power_state)
         if task.kind is BmcTaskKind.FIRMWARE and report.firmware is not None:
             await firmware_updates.store_result(tx, task_id, report.firmware)
-        await emit_reset_ended(tx, task, report.outcome, failure)
-        await note_ended(tx, task, report.outcome, failure, report.ports)
+        await emit_reset_ended(tx, task, outcome, failure)
+        await note_ended(tx, task, outcome, failure, report.ports)
         said = {
-            "task_id": str(task_id), "kind": task.kind.value, "outcome": report.outcome, "failure": failure,
+            "task_id": str(task_id), "kind": task.kind.value, "outcome": outcome, "failure": failure,
             "generation": report.generation,
         }  # fmt: skip
         subject = f"nodes/{locked.bmc.node_id}"

@@ -7,12 +7,13 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from node_agent.wire.sites import BmcTaskKind
-from node_agent.wire.switches import PortFound, PortOrder, Segment, SwitchPort
+from node_agent.wire.switches import PortFound, PortOrder, Segment
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.sites.ports import store
+from orchestrator.sites.ports.proofs import named_ports, objection, read_back
 from orchestrator.sites.ports.rules import Place, isolation_of
 from orchestrator.sites.store.bmc_tasks import BmcTask
 
@@ -45,7 +46,8 @@ async def order_of(tx: Transaction, task: BmcTask, run: DeployRun | None) -> Por
     vlan = await _named(tx, task.node_id, placed, run) if moves else placed.vlan
     if vlan is None and placed.place is not Place.SHUT:
         raise NoSegment("not_placed: no task has named the segment of the ports yet: berth node port move")
-    named = [SwitchPort(switch=one.switch, port=one.port) for one in ports]
+    is_held = placed.tenant_vlan is not None or (moves and placed.place is Place.TENANT)
+    named = named_ports(ports, read_back(placed.found) if is_held else frozenset())
     segment, while_off = None if vlan is None else Segment(number=vlan), moves and placed.place is Place.PROVISIONING
     return PortOrder(ports=named, segment=segment, move=moves, while_off=while_off)
 
@@ -98,6 +100,13 @@ async def _named(tx: Transaction, node_id: UUID, placed: store.NodeSegment, run:
     assert segments is not None, "a placed machine has a site with segments"
     await store.name_segment(tx, node_id, segments.provisioning_vlan)
     return segments.provisioning_vlan
+
+
+async def unproven(tx: Transaction, task: BmcTask, order: PortOrder | None, found: Sequence[PortFound]) -> str | None:
+    """Why the report of a completed task about ports is no proof: a code, and what differs. None: it is one."""
+    placed = await store.read_node_segment(tx, task.node_id)
+    is_held = placed is not None and placed.tenant_vlan is not None
+    return objection(order, found, read_back(placed.found) if placed is not None and is_held else frozenset())
 
 
 async def note_ended(

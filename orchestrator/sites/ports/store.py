@@ -57,6 +57,7 @@ class NodeSegment:
     proven_at: datetime | None
     isolation: str | None
     found: list[JsonObject] | None
+    """Of the last proof, which may be that of an earlier task."""
 
 
 _SEGMENTS = """
@@ -114,7 +115,7 @@ update node_segments set proven_at = clock_timestamp(), isolation = :isolation, 
 where node_id = :node_id and task_id = :task_id
 """
 _DOUBT = """
-update node_segments set proven_at = null, isolation = null, found = null where node_id = :node_id and task_id = :task_id
+update node_segments set proven_at = null, isolation = null where node_id = :node_id and task_id = :task_id
 """
 _KEEP = """
 update tenant_segments set returned_at = null, free_at = null where site_id = :site_id and tenant_id = :tenant_id returning vlan

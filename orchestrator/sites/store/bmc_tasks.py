@@ -12,6 +12,7 @@ from uuid import UUID
 from berth.process.json_objects import JsonObject
 from node_agent.protocol import Envelope, TaskBody
 from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
+from node_agent.wire.switches import PortOrder
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.sites.rules import REPORT_GRACE_SECONDS, TYPES, WAITS_FOR_AGENT, WAITS_FOR_LEASE
 from orchestrator.sites.states import BmcTaskOutcome
@@ -221,9 +222,18 @@ async def issue_task(
 
 async def signed_recipients(reading: Reading, task_id: UUID) -> dict[UUID, str]:
     """The sealing keys that an issued task names, by recipient, in hex."""
+    return (await _signed(reading, task_id)).recipients
+
+
+async def signed_ports(reading: Reading, task_id: UUID) -> PortOrder | None:
+    """What an issued task names of the ports of its machine."""
+    return (await _signed(reading, task_id)).ports
+
+
+async def _signed(reading: Reading, task_id: UUID) -> BmcTaskParameters:
     envelope = (await reading.execute(_ENVELOPE, {"id": task_id})).scalar_one()
     body = TaskBody.model_validate_json(base64.b64decode(Envelope.model_validate(envelope).payload))
-    return BmcTaskParameters.model_validate(body.parameters).recipients
+    return BmcTaskParameters.model_validate(body.parameters)
 
 
 async def end_task(

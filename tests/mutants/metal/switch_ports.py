@@ -17,6 +17,7 @@ _LIVES = "tests/sites/ports/test_lives.py"
 _GUARDS = "tests/sites/ports/test_guards.py"
 _SEGMENTS = "tests/sites/ports/test_segments.py"
 _OPERATORS = "tests/sites/ports/test_operators.py"
+_PROOFS = "tests/sites/ports/test_proofs.py"
 _POWER = "tests/sites/ports/test_power.py"
 _MOVED = f"{_FAULTS}::test_a_port_that_is_moved_before_power_on_keeps_the_machine_off"
 _REFUSED = f"{_OPERATORS}::test_what_cannot_be_set_or_moved_is_refused_and_changes_nothing"
@@ -144,6 +145,16 @@ MUTANTS: list[Mutant] = [
         "a machine that came on during the move keeps its ports", "node_agent/site/ports.py",
         "        await self._require_off(order, fence, guard, power)\n        return found\n", "        return found\n",
         f"{_POWER}::test_a_machine_that_comes_on_is_in_no_segment",
+    ),
+    _mutant(
+        "a driver that reads nothing returns a VLAN", "orchestrator/sites/ports/proofs.py",
+        'if one.get("isolation") == "vlan")', "if False)",
+        f"{_PROOFS}::test_a_driver_that_moves_nothing_does_not_return_the_vlan_of_a_port",
+    ),
+    _mutant(
+        "a report of any ports is a proof", "orchestrator/sites/ports/proofs.py",
+        "    if read != wanted or len(read) != len(found):\n", "    if not found:\n",
+        f"{_PROOFS}::test_each_port_of_the_task_is_read_as_ordered",
     ),
     _mutant(
         "leased VLANs leave the site", _COMMANDS, "        if outside:\n", "        if False:\n",
