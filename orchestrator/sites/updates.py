@@ -31,7 +31,12 @@ def conclude(ended: EndedUpdate) -> Verdict:
 
 
 def may_be_sent(ended: EndedUpdate) -> bool:
-    """Whether the BMC may have taken the update. Not if no process was to send it, or the one that was says that it did not."""
+    """Whether the BMC may have taken the update. Not if no process was to send it, or the one that was says that it did not.
+
+    It may if the task is gone: nothing is known of it.
+    """
+    if ended.outcome is None:
+        return True
     if ended.progress is None:
         return False
     result = ended.result

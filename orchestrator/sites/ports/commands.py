@@ -9,7 +9,7 @@ from uuid import UUID
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
-from orchestrator.nodes.deploy_systems.uses import require_no_run, require_unused
+from orchestrator.nodes.deploy_systems.uses import require_no_run, require_no_update, require_unused
 from orchestrator.nodes.states import NodeState
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
@@ -158,6 +158,7 @@ async def _lock(tx: Transaction, node_id: UUID) -> UUID:
     await sites.lock_site(tx, found)
     await bmcs.lock_bmc(tx, node_id)
     await require_no_run(tx, node_id)
+    await require_no_update(tx, node_id)
     task = await bmc_tasks.lock_open(tx, node_id)
     if task is not None:
         raise InvalidState(f"a task ({task.kind.value}) of the machine is open; wait for its end", state="task_open")

@@ -27,6 +27,14 @@ def _mutant(what: str, file: str, old: str, new: str, test: str) -> Mutant:
 
 MUTANTS: list[Mutant] = [
     _mutant(
+        "ports are moved before its verdict", "orchestrator/sites/ports/commands.py",
+        "    await require_no_update(tx, node_id)\n", "",
+        f"{_REFUSED}::test_nothing_else_uses_the_bmc_while_a_window_updates_the_machine",
+    ),
+    _mutant(
+        "an update whose task is gone was not sent", _RULES, "    if ended.outcome is None:\n", "    if False:\n", _KEPT_OUT,
+    ),
+    _mutant(
         "an agent that goes on sends again", _AGENT, "return stored.sender == self._sender and not self._sent", "return True",
         f"{_TAKEN_OVER}::test_an_agent_that_dies_at_any_step_is_followed_by_one_that_sends_nothing_again",
     ),

@@ -19,6 +19,8 @@ from orchestrator.sites.commands.bmcs import put_bmc, remove_bmc, request_bmc_ta
 from orchestrator.sites.commands.reports import accept_bmc_report, keep_progress
 from orchestrator.sites.commands.runs import request_run
 from orchestrator.sites.commands.tasks import advance_bmc_task
+from orchestrator.sites.ports.commands import put_ports, request_move
+from orchestrator.sites.ports.rules import Verb
 from orchestrator.sites.queries import find_open_updates
 from orchestrator.sites.run_orders import RunOrder
 from orchestrator.sites.store.bmcs import Address
@@ -189,6 +191,9 @@ def test_nothing_else_uses_the_bmc_while_a_window_updates_the_machine(database_u
         assert refusal_of(await remove_bmc(stage.api, admin_operation(), ADMIN, node)) == busy
         address = Address(stage.site_id, "https://192.0.2.8", b"c" * 32, "berth", None)
         assert refusal_of(await put_bmc(stage.api, admin_operation(), ADMIN, node, address, None)) == busy
+        for verb in (Verb.CHECK, Verb.SHUT):
+            assert refusal_of(await request_move(stage.api, admin_operation(), ADMIN, node, verb)) == busy
+        assert refusal_of(await put_ports(stage.api, admin_operation(), ADMIN, node, [])) == busy
         order = RunOrder(RunKind.INSPECT, NETWORK, uuid.uuid4(), (), False)
         stage.fleet.connection.execute("update nodes set state = 'cordoned'")
         assert refusal_of(await request_run(stage.api, admin_operation(), ADMIN, node, order, ADDRESSES)) == busy

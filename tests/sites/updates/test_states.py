@@ -159,8 +159,8 @@ def test_what_may_have_been_sent_and_is_not_proven_keeps_the_machine_out_of_serv
     says_not_sent = result is not None and not result.sent and result.sender == SENDER
     if verdict.state is WindowTaskState.NOT_RUN:
         assert progress is None or says_not_sent
-        assert outcome is not BmcTaskOutcome.COMPLETED
-    if progress is not None and not says_not_sent and outcome is BmcTaskOutcome.UNKNOWN:
+        assert outcome in (BmcTaskOutcome.FAILED, BmcTaskOutcome.UNKNOWN)
+    if outcome is None or (progress is not None and not says_not_sent and outcome is BmcTaskOutcome.UNKNOWN):
         assert verdict.state is WindowTaskState.INTERRUPTED
 
 
