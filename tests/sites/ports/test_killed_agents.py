@@ -49,11 +49,11 @@ def test_a_move_goes_on_when_the_agent_is_killed(stage: Stage, site: Site, tmp_p
         path_of = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
         first = site.agent("first", crash_at=at, BERTH_SITE_SWITCHES_FILE=listed, PATH=path_of)
         site.wait_for_holder("first")
+        second = site.agent("second", BERTH_SITE_SWITCHES_FILE=listed, PATH=path_of)
         path = placed(stage, site, machine)
         stage.admin.make(f"{path}/move", {"to": "provisioning"})
         wait_for(first.died, "the first agent kills itself", 60)
         assert stage.admin.get(path)["proven_at"] is None
-        second = site.agent("second", BERTH_SITE_SWITCHES_FILE=listed, PATH=path_of)
         wait_for(lambda: stage.admin.get(path)["proven_at"] is not None, "the move is proven", 60)
         assert lab.reached() == {"deploy", "bmc"}
         found = stage.admin.get(path)
