@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import secrets
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import urlsplit
@@ -28,29 +30,60 @@ READ_SECONDS: Final = 30.0
 _DERIVED: Final = b"berth firmware path\n"
 
 
+@dataclass
+class _Copy:
+    """An image on disk. `file` None: it is not fetched yet. `users`: updates that serve it, or wait for it."""
+
+    users: int = 0
+    file: BinaryIO | None = None
+    fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class SiteImages:
-    """Images in unnamed files of a directory, which the kernel deletes with the process."""
+    """Images in unnamed files of a directory, which the kernel deletes with the process: one file for each SHA-256."""
 
     def __init__(self, media: SiteMedia, directory: Path, bytes_max: int = IMAGE_BYTES_MAX) -> None:
         self._media = media
         self._directory = directory
         self._bytes_max = bytes_max
+        self._random = secrets.token_bytes(32)
+        self._copies: dict[str, _Copy] = {}
 
     @asynccontextmanager
     async def served(self, order: FirmwareOrder, task_id: UUID, lease_fence: int) -> AsyncIterator[str]:
-        """Fetch the image, and serve it until the block ends, under a path of this task alone; its URL.
+        """Fetch the image, and serve it until the block ends, under a path that only this process knows; its URL.
 
         Raises NotDone: `no_medium`, `image_unavailable`, `image_too_large`, `image_mismatch`.
         """
         self._media.require_place()
-        with _temporary(self._directory) as file:
-            await self._fetch(order, file)
-            secret = hashlib.sha256(_DERIVED + task_id.bytes + bytes.fromhex(order.sha256)).hexdigest()
+        async with self._copy(order) as file:
+            secret = hashlib.sha256(_DERIVED + self._random + task_id.bytes + bytes.fromhex(order.sha256)).hexdigest()
             url = self._media.publish_image(PlainFile(file, order.sha256), _name(order.image_url), secret, lease_fence)
             try:
                 yield url
             finally:
                 self._media.withdraw_image(url)
+
+    @asynccontextmanager
+    async def _copy(self, order: FirmwareOrder) -> AsyncIterator[BinaryIO]:
+        """The compared image, which updates that need it at once share. The last of them closes it."""
+        copy = self._copies.setdefault(order.sha256, _Copy())
+        copy.users += 1
+        try:
+            async with copy.fetching:
+                if copy.file is None:
+                    with ExitStack() as unless_compared:
+                        file = unless_compared.enter_context(_temporary(self._directory))
+                        await self._fetch(order, file)
+                        unless_compared.pop_all()
+                        copy.file = file
+            yield copy.file
+        finally:
+            copy.users -= 1
+            if copy.users == 0:
+                self._copies.pop(order.sha256)
+                if copy.file is not None:
+                    copy.file.close()
 
     async def _fetch(self, order: FirmwareOrder, file: BinaryIO) -> None:
         digest, size = hashlib.sha256(), 0
