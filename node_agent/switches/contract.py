@@ -151,7 +151,8 @@ class Switch(Protocol):
     async def write(self, port: str, segment: Segment | None, fence: int) -> None:
         """Have the port carry this segment untagged and nothing else, or shut it without one.
 
-        The fence is stored first, where the switch can store it. Raises SwitchProblem; SwitchUnanswered if the effect is not
+        The fence is stored first, where the switch can store it, and alone if the port is so already: a machine that runs
+        keeps its link. Raises SwitchProblem; SwitchUnanswered if the effect is not
         known. A return is no proof: the caller reads the port.
         """
         ...

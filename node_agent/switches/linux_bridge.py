@@ -40,11 +40,16 @@ class LinuxBridge(Switch):
         return PortState(carried, untagged, is_shut, int(fence.group(1)) if fence else None)
 
     async def write(self, port: str, segment: Segment | None, fence: int) -> None:
-        """Shut the port, change what it carries, and open it again: no frame passes in between. Raises SwitchProblem."""
+        """Shut the port, change what it carries, and open it again: no frame passes in between. Raises SwitchProblem.
+
+        A port that carries the segment has its fence written alone: its link stays up.
+        """
         link = await self._link(port)
         if self.bridge_prefix is not None and segment is not None:
             await self._require_bridge(f"{self.bridge_prefix}{segment.number}", segment)
         await self._ip("link", "set", "dev", port, "alias", f"{ALIAS}{fence}")
+        if (await self.read(port)).carries(segment):
+            return
         await self._ip("link", "set", "dev", port, "down")
         if self.bridge_prefix is None:
             await self._filter(port, link, segment)

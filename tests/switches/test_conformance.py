@@ -106,6 +106,18 @@ def test_a_move_that_is_repeated_changes_nothing(lab: Lab, fence: int) -> None:
     assert moved(switch, A, fence) == first == read(switch)
 
 
+def test_a_newer_task_leaves_its_fence_at_a_port_that_is_as_ordered_and_its_link_up(lab: Lab, fence: int) -> None:
+    switch = lab.switch()
+    moved(switch, A, fence)
+    link = f"cat /sys/class/net/{MACHINE}/carrier_changes"
+    before = sh(link, lab.name)
+    found = moved(switch, A, fence + 1)
+    assert (found.fence, sh(link, lab.name)) == (fence + 1, before)
+    moved(switch, B, fence + 2)
+    assert sh(link, lab.name) != before, "a move is seen at the link"
+    assert lab.reached() == {"b1"}
+
+
 def test_a_task_with_an_older_fence_moves_nothing(lab: Lab, fence: int) -> None:
     switch = lab.switch()
     moved(switch, A, fence)

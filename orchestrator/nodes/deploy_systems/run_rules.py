@@ -29,7 +29,7 @@ SITE_STEP_SECONDS_MAX: Final = 2_400.0
 END_ATTEMPTS_MAX: Final = 3
 ROTATION_ATTEMPTS_MAX: Final = 3
 PORT_ATTEMPTS_MAX: Final = 3
-"""A move may be repeated: what is as ordered already is not written."""
+"""A move may be repeated: of what is as ordered already the fence alone is written."""
 
 
 class RunKind(StrEnum):
