@@ -18,7 +18,7 @@ from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import BeforeValidator, FailFast, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, FailFast, Field, ValidationError
 
 from berth.process.json_objects import JsonObject
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
@@ -245,13 +245,8 @@ class ResultReport(Wire):
 
     fence: Whole
     outcome: Literal["completed", "failed"]
-    result: JsonObject | None = None
+    result: Annotated[JsonObject, AfterValidator(storable)] | None = None
     failure: TaskFailure | None = None
-
-    @field_validator("result")
-    @classmethod
-    def _storable(cls, result: JsonObject | None) -> JsonObject | None:
-        return None if result is None else storable(result)
 
 
 class ResultAnswer(FromServer):

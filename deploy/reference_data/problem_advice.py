@@ -82,7 +82,7 @@ ADVICE: dict[str, tuple[str, str]] = {
         "give the SMBIOS UUID that the BMC reports",
     ),
     "machine_not_adoptable": (
-        "orchestrator/sites/adoption_rules.py",
+        "orchestrator/sites/adopting/rules.py",
         "by `reason`: have its BMC describe it again, or state what the machine is",
     ),
     "machine_not_wipeable": (

@@ -1,7 +1,8 @@
 """Has a port carry one segment, by any driver, and proves it by reading the port back.
 
-Guarantees: a port that is as ordered is not written, but for the fence of a newer task; a task with an older fence than the port's writes nothing; what a switch
-answers to a command is no proof; the end of a wait without an answer is `switch_unanswered`, whose effect is not known.
+Guarantees: a port that is as ordered is not written, but for the fence of a newer task; a task with an older fence than the
+port's writes nothing; what a switch answers to a command is no proof; the end of a wait without an answer is `switch_unanswered`,
+whose effect is not known.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from orchestrator.nodes.firmware import store as firmware_lists
 from orchestrator.nodes.firmware.rules import BMC, INVENTORY, Objection, Reading, objections, of_bmc, of_report
 from orchestrator.sites.findings import Finding
 from orchestrator.sites.store import bmcs
-from orchestrator.sites.updates import carried_over
+from orchestrator.sites.updating.rules import carried_over
 
 _VERSIONS = TypeAdapter(list[FirmwareVersion])
 

@@ -241,6 +241,7 @@ def test_no_token_of_a_revoked_agent_counts_after_its_next_invitation(past: Past
     made.revoke("untouched")
     run_with(made.url, lambda context: _invite_again(context, made.ids["untouched"]))
     run_with(made.url, lambda context: _is_refused(context, "left"))
+    assert rows_of(made.url, "select count(*) from site_agent_tokens where used_at is null") == [(0,)]
 
 
 def test_an_agent_is_named_by_its_subject_and_a_certificate_by_its_event() -> None:

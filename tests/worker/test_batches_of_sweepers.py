@@ -207,6 +207,7 @@ WITHOUT = {
     "burn_ins": "tests/nodes/burn_ins; an operator requests each",
     "deploy_runs": "tests/sites/test_runs.py; an operator requests each, one for each node",
     "deploy_tasks": "tests/deploy_system/test_tasks.py; an operator or a workflow requests each, one for each node",
+    "firmware_updates": "tests/sites/updates; an operator requests each, one for each node",
     "drains": "tests/nodes/states/test_drains.py; an operator orders each",
     "gpu_resets": "tests/nodes/gpu_resets; an operator requests each",
     "attestations": "tests/nodes/attestations; an operator requests each",

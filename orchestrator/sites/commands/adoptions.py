@@ -30,7 +30,7 @@ from orchestrator.placement.admission import AdmittedUse, HeldUnits, admit_use
 from orchestrator.placement.refusals import quota_exceeded
 from orchestrator.problems import InvalidState, NotFound
 from orchestrator.reservations.rules import judge_window
-from orchestrator.sites.adoption_rules import (
+from orchestrator.sites.adopting.rules import (
     Candidate,
     Gap,
     Look,

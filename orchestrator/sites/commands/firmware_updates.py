@@ -18,7 +18,7 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.sites.firmware import note_updated
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
 from orchestrator.sites.store import bmc_tasks, bmcs, firmware_updates
-from orchestrator.sites.updates import conclude
+from orchestrator.sites.updating.rules import conclude
 
 
 async def advance_firmware_update(context: Context, window_id: UUID, node_id: UUID) -> WindowTaskState | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from berth.process.json_objects import JsonObject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.nodes.states import NodeState
-from orchestrator.sites.adoption_rules import Candidate
+from orchestrator.sites.adopting.rules import Candidate
 
 _CANDIDATE = """
 select n.state, n.shape, n.gpu_model, n.region, n.slot_count, n.enrolled_at is not null as has_agent,

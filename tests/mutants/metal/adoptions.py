@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_RULES = "orchestrator/sites/adoption_rules.py"
+_RULES = "orchestrator/sites/adopting/rules.py"
 _COMMAND = "orchestrator/sites/commands/adoptions.py"
 _RECORDED = "orchestrator/allocations/store/adopting.py"
 _STORED = "orchestrator/sites/store/adoptions.py"

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 _AGENT = "node_agent/site/updates.py"
 _IMAGES = "node_agent/site/images.py"
 _CLIENT = "node_agent/redfish/updates.py"
-_RULES = "orchestrator/sites/updates.py"
+_RULES = "orchestrator/sites/updating/rules.py"
 _WINDOWS = "orchestrator/maintenance/window_tasks.py"
 _COMMANDS = "orchestrator/sites/commands/firmware_updates.py"
 _OF_CLIENT = "tests/redfish/test_updates.py"

@@ -115,7 +115,7 @@ MUTANTS: list[Mutant] = [
     ),
     _mutant(
         "a tenant's machine is moved by hand", _COMMANDS,
-        "        if verb in (Verb.PROVISIONING, Verb.SHUT):\n", "        if False:\n",
+        "        if verb in (Verb.PROVISIONING, Verb.SHUT) and not await _is_retired(tx, node_id):\n", "        if False:\n",
         f"{_OPERATORS}::test_a_tenants_machine_keeps_its_ports_and_its_segment",
     ),
     _mutant(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.nodes.states import NodeState
 from orchestrator.placement.inventory import Sku
 from orchestrator.problems import InvalidState
-from orchestrator.sites.adoption_rules import (
+from orchestrator.sites.adopting.rules import (
     ADOPTABLE,
     ALWAYS,
     LOOK_SECONDS_MAX,

@@ -62,6 +62,7 @@ def test_ports_are_set_moved_and_shown(database_url: str, tmp_path: Path) -> Non
     async def scene(run: Run) -> None:
         switch = ScriptedSwitch()
         run.stage.switches[SWITCH] = switch
+        run.machine.service.machine.power = "Off"
         assert (await set_segments(run.stage)).status == 200
         assert (await set_ports(run, ONE)).status == 200
         assert (await shown(run))["ports"][0]["agrees"] is None
@@ -164,6 +165,7 @@ def test_a_bmc_with_ports_does_not_change_its_site(database_url: str, tmp_path: 
 def test_a_retired_node_leaves_its_ports_to_other_machines(database_url: str, tmp_path: Path) -> None:
     async def scene(run: Run) -> None:
         run.stage.switches[SWITCH] = ScriptedSwitch()
+        run.machine.service.machine.power = "Off"
         await set_segments(run.stage)
         other = await another(run.stage)
         await set_ports(run, ONE)

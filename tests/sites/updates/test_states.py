@@ -30,7 +30,7 @@ from orchestrator.maintenance.states import WindowTaskState
 from orchestrator.nodes.firmware.rules import Reading, objections
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store.firmware_updates import EndedUpdate
-from orchestrator.sites.updates import carried_over, conclude
+from orchestrator.sites.updating.rules import carried_over, conclude
 from tests.sites.rotations import PATIENT, Killed, Stepping
 from tests.support.bmc.clock import VirtualClock
 from tests.support.bmc.faults import Fault

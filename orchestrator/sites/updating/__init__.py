@@ -1,0 +1,1 @@
+"""Updates of firmware through BMCs: what became of one, and what the next release compares with."""
