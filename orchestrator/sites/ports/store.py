@@ -94,8 +94,10 @@ order by switch, port limit 1
 """
 _FORGET_PORTS = "delete from node_ports where node_id = :node_id"
 _FORGET_SEGMENT = "delete from node_segments where node_id = :node_id"
-_ADD_PORT = """
-insert into node_ports (node_id, site_id, switch, port, mac, set_by) values (:node_id, :site_id, :switch, :port, :mac, :by)
+_ADD_PORTS = """
+insert into node_ports (node_id, site_id, switch, port, mac, set_by)
+select :node_id, :site_id, given.switch, given.port, given.mac, :by
+from unnest(cast(:switches as text[]), cast(:ports as text[]), cast(:macs as text[])) given(switch, port, mac)
 """
 _NODE_SEGMENT = """
 select n.site_id, n.place, n.vlan, n.tenant_vlan, n.task_id, n.changed_at, n.proven_at, n.isolation, n.found
@@ -223,11 +225,11 @@ async def put_ports(tx: Transaction, node_id: UUID, site_id: UUID, ports: Sequen
     """These are the ports of the locked machine. Where they are is not known until the next task has proven it."""
     await tx.execute(_FORGET_PORTS, {"node_id": node_id})
     await tx.execute(_FORGET_SEGMENT, {"node_id": node_id})
-    for one in ports:
-        values = {
-            "node_id": node_id, "site_id": site_id, "switch": one.switch, "port": one.port, "mac": one.mac, "by": by,
-        }  # fmt: skip
-        await tx.execute(_ADD_PORT, values)
+    values = {
+        "node_id": node_id, "site_id": site_id, "switches": [one.switch for one in ports],
+        "ports": [one.port for one in ports], "macs": [one.mac for one in ports], "by": by,
+    }  # fmt: skip
+    await tx.execute(_ADD_PORTS, values)
 
 
 async def read_node_segment(reading: Reading, node_id: UUID) -> NodeSegment | None:
