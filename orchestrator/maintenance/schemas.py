@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from node_agent.wire.firmware import IMAGE_URL, TARGETS_MAX, URL_LENGTH_MAX, FirmwareOrder
 from node_agent.wire.maintenance import PLUGIN_NAME
-from orchestrator.http.fields import WHOLE, Request, Sentence
+from orchestrator.http.fields import UNSHOWN, WHOLE, Request, Sentence
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.moments import Moment
 from orchestrator.http.types.numbers import Count
@@ -23,7 +23,7 @@ State = Literal["scheduled", "active", "ended", "cancelled"]
 Resources = Annotated[list[ResourceId], Field(min_length=1, max_length=NODES_MAX), FailFast()]
 
 
-FirmwareName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+FirmwareName = Annotated[str, Field(min_length=1, max_length=200, pattern=rf"^[^\x00-\x1f{UNSHOWN}]*$")]
 
 
 class FirmwareImage(Request):

@@ -40,6 +40,7 @@ class IssuerKeys:
         self._keys: KeySet = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
+        self._failed = False
         self._fetching: asyncio.Task[None] | None = None
 
     async def key_of(self, header: TokenHeader) -> IssuerKey:
@@ -54,7 +55,7 @@ class IssuerKeys:
         key = self.key_at_hand(header)
         if key is not None:
             return key
-        if header.key_id not in self._keys and self._tried_at > self._fetched_at:
+        if header.key_id not in self._keys and self._failed:
             raise IssuerUnavailable("the token may be signed with a new key, and its issuer cannot be reached")
         raise TokenInvalid("the token is signed with a key that its issuer does not list")
 
@@ -80,8 +81,9 @@ class IssuerKeys:
         while True:
             # Shielded, because requests wait for the same fetch.
             await asyncio.shield(self._fetch())
-            failed = self._tried_at > self._fetched_at
-            await asyncio.sleep(min(self._refetch_seconds, self._cache_seconds) if failed else self._cache_seconds)
+            await asyncio.sleep(
+                min(self._refetch_seconds, self._cache_seconds) if self._failed else self._cache_seconds
+            )
 
     async def _ask_again(self) -> None:
         """Wait for the fetch under way, or for a new one unless the last one was a moment ago."""
@@ -100,17 +102,19 @@ class IssuerKeys:
         try:
             keys = await self._documents.fetch_key_set()
         except FetchFailed as failure:
+            self._failed = True
             metrics.ISSUER_FETCHES.labels(result="failed").inc()
             log.warning("issuer_keys_not_fetched", why=str(failure), usable=self._usable())
             return
         except Exception as error:
             # Whatever it was, the next fetch may succeed, and renewing must go on.
+            self._failed = True
             metrics.ISSUER_FETCHES.labels(result="failed").inc()
             log.error("unforeseen", where="fetching the issuer's keys", exc_info=error)
             return
         if keys.keys() != self._keys.keys():
             log.info("issuer_keys_changed", key_ids=sorted(keys)[:20], count=len(keys))
-        self._keys, self._fetched_at = keys, time.monotonic()
+        self._keys, self._fetched_at, self._failed = keys, time.monotonic(), False
         metrics.ISSUER_FETCHES.labels(result="fetched").inc()
         metrics.ISSUER_KEYS_FETCHED_AT.set_to_current_time()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ from pydantic import ValidationError
 
 from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
+from orchestrator.http.oidc.issuer_documents import IssuerDocuments
+from orchestrator.http.oidc.issuer_keys import IssuerKeys
+from orchestrator.http.oidc.key_sets import KeySet
+from orchestrator.http.oidc.token_refusals import TokenInvalid
+from orchestrator.http.oidc.tokens import TokenHeader
 from orchestrator.settings import Settings
 from tests.api.calling import at_once, problem
 from tests.api.tenants.issuer import (
@@ -87,6 +93,35 @@ def test_a_withdrawn_key_ends_its_tokens_even_known_ones(url: str, issuer: Issue
         wait_for(lambda: api.status(old) == 401, "the withdrawn key to be refused")
         problem(api.with_token(old).call("GET", "/skus"), 401, "token_invalid")
         assert api.status(new) == 200
+
+
+def test_an_unlisted_key_is_refused_while_the_next_fetch_is_under_way() -> None:
+    """The issuer has answered: that it is asked once more does not make it unavailable."""
+    fetches = 0
+    asked_again = asyncio.Event()
+
+    class Documents(IssuerDocuments):
+        async def fetch_key_set(self) -> KeySet:
+            nonlocal fetches
+            fetches += 1
+            if fetches > 1:
+                asked_again.set()
+                await asyncio.Event().wait()
+            others.append(asyncio.create_task(keys.key_of(header)))
+            return {}
+
+    others: list[asyncio.Task[object]] = []
+    documents = Documents("https://issuer", None, timeout_seconds=1, bytes_max=BYTES_MAX, ca_certificate_file=None)
+    keys = IssuerKeys(documents, cache_seconds=60, refetch_seconds=0, stale_seconds_max=60)
+    header = TokenHeader("withdrawn", "RS256")
+
+    async def scene() -> None:
+        with pytest.raises(TokenInvalid):
+            await keys.key_of(header)
+        assert asked_again.is_set(), "the next fetch began before the first caller went on"
+        others[0].cancel()
+
+    asyncio.run(scene())
 
 
 def test_another_key_under_the_same_id_ends_the_tokens_of_the_first(url: str, issuer: Issuer) -> None:

@@ -92,10 +92,10 @@ class LiveScene:
         return append(self.database, number, None if tenant is None else tenant.tenant_id)
 
     def truncate(self) -> None:
-        """Drop every partition that is not needed."""
+        """Drop every partition that is not needed. A reader may hold the lock for a moment (`busy`)."""
         published(self.database)
         self.history.log_age_seconds_min = 0.0
-        while truncate(self.database) in ("dropped", "storing"):
+        while truncate(self.database) in ("dropped", "storing", "busy", "elsewhere"):
             pass
 
     def judge(self) -> list[Violation]:
