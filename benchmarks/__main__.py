@@ -12,6 +12,7 @@ import sys
 MODULES = {
     "create": "benchmarks.create",
     "row_security": "benchmarks.row_security",
+    "guards": "benchmarks.guards",
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
     "refusals": "benchmarks.refusals",

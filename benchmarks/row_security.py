@@ -42,7 +42,7 @@ def run(quick: bool) -> list[Figure]:
         for number in range(rounds):
             # Each goes first as often as the other.
             for limited in (True, False) if number % 2 else (False, True):
-                _set_policies(url, limited)
+                set_policies(url, limited)
                 for clients, count in CREATES.items():
                     cost = _cpu_per_create(servers, url, port, clients, count // share, tenants)
                     creates[clients, limited].append(cost)
@@ -56,7 +56,8 @@ def run(quick: bool) -> list[Figure]:
     ]
 
 
-def _set_policies(url: str, limited: bool) -> None:
+def set_policies(url: str, limited: bool) -> None:
+    """Make the policies of every table, or drop them."""
     with psycopg.connect(url, autocommit=True) as connection:
         if limited:
             apply_privileges(connection)
@@ -75,9 +76,9 @@ def _cpu_per_create(
     drive([port], clients, max(50, creates // 10), tenants)  # sessions have planned their statements anew
     empty_fleet(url)
     with psycopg.connect(url, autocommit=True) as connection:
-        before = _cpu_seconds(servers)
+        before = database_cpu_seconds(servers)
         drive([port], clients, creates, tenants)
-        used = _cpu_seconds(servers) - before
+        used = database_cpu_seconds(servers) - before
         row = connection.execute("select count(*) from allocations").fetchone()
     assert row is not None
     return used / float(row[0]) * 1e6
@@ -88,9 +89,9 @@ def _cpu_per_hold(servers: Bench, url: str, port: int, clients: int, given: list
     warm = max(50, len(given) // 10)
     _forget_holds(url)
     drive_given(port, clients, given[:warm], {"201"})
-    before = _cpu_seconds(servers)
+    before = database_cpu_seconds(servers)
     drive_given(port, clients, given[warm:], {"201"})
-    used = _cpu_seconds(servers) - before
+    used = database_cpu_seconds(servers) - before
     _forget_holds(url)
     return used / (len(given) - warm) * 1e6
 
@@ -101,7 +102,7 @@ def _forget_holds(url: str) -> None:
     empty_fleet(url)
 
 
-def _cpu_seconds(servers: Bench) -> float:
+def database_cpu_seconds(servers: Bench) -> float:
     """CPU time of the postmaster, its live children and those that it has reaped."""
     pid = int((servers.postgres.directory / "postmaster.pid").read_text().split()[0])
     server = psutil.Process(pid)
