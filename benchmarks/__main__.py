@@ -11,8 +11,8 @@ import sys
 
 MODULES = {
     "create": "benchmarks.create",
-    "row_security": "benchmarks.row_security",
-    "guards": "benchmarks.guards",
+    "row_security": "benchmarks.guards.row_security",
+    "guards": "benchmarks.guards.together",
     "gate": "benchmarks.gate",
     "fairness": "benchmarks.fairness",
     "refusals": "benchmarks.refusals",

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.unguarded <module> [arguments]`: as `python -m <module>`, without the limits of principals.
+"""`python -m benchmarks.guards.unguarded <module> [arguments]`: as `python -m <module>`, without the limits of principals.
 
 For the benchmark `guards`: production code has no setting that turns them off.
 """

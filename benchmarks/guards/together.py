@@ -16,8 +16,8 @@ import psutil
 import psycopg
 
 from benchmarks.figures import Figure
+from benchmarks.guards.row_security import database_cpu_seconds, set_policies
 from benchmarks.load import drive
-from benchmarks.row_security import database_cpu_seconds, set_policies
 from benchmarks.running import Bench, bench
 from benchmarks.seeding import BenchTenant, empty_fleet
 from berth.local.processes import ChildProcess, Endpoints, orchestrator_plan
@@ -61,7 +61,7 @@ def run(quick: bool) -> list[Figure]:
     rounds, share = (2, 4) if quick else (ROUNDS, 1)
     with bench() as servers:
         url, tenants = servers.fleet(NODES)
-        doors = {True: _door(servers, url, None), False: _door(servers, url, "benchmarks.unguarded")}
+        doors = {True: _door(servers, url, None), False: _door(servers, url, "benchmarks.guards.unguarded")}
         found: defaultdict[tuple[int, bool], list[_Cost]] = defaultdict(list)
         for number in range(rounds):
             # Each goes first as often as the other.

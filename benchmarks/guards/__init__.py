@@ -1,0 +1,1 @@
+"""What the guards of a create cost."""
