@@ -141,6 +141,7 @@ begin
             ('restore_note_ends',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt_agents',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_adopt_passwords',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke_agents',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')

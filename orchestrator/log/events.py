@@ -64,6 +64,7 @@ class EventType(StrEnum):
     NODE_SLOT_RETURNED = "node.slot_returned"
     NODE_BURN_IN_ENDED = "node.burn_in_ended"
     NODE_GPU_RESET_ENDED = "node.gpu_reset_ended"
+    NODE_BMC_PASSWORD_STORED = "node.bmc_password_stored"
     NODE_BMC_RESET_ENDED = "node.bmc_reset_ended"
     NODE_PORTS_MOVED = "node.ports_moved"
     NODE_ATTESTATION_ENDED = "node.attestation_ended"

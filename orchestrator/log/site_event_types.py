@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from orchestrator.log.event_kinds import EventKind, Visibility
-from orchestrator.log.event_members import CERTIFICATE, ID, TEXT, WHOLE
+from orchestrator.log.event_members import CERTIFICATE, FLAG, ID, OBJECT, TEXT, WHOLE
 from orchestrator.log.events import EventType
 
 _O = Visibility.OPERATOR
@@ -22,6 +22,11 @@ SITE_EVENT_KINDS: Final[Mapping[EventType, EventKind]] = {
     ),
     EventType.SITE_CERTIFICATE_ISSUED: EventKind(
         _O, "the issuer signed a certificate for an agent of a site; digests in lower-case hex", {"agent_id": ID, **CERTIFICATE}
+    ),
+    EventType.NODE_BMC_PASSWORD_STORED: EventKind(
+        _O, "a password of a BMC was stored, sealed to its recipients, whose ids are the names in `sealed`; `given`: the BMC"
+        " accepts it, otherwise it may have received it",
+        {"node_id": ID, "site_id": ID, "generation": WHOLE, "given": FLAG, "sealed": OBJECT},
     ),
     EventType.SITE_IDENTITY_CONFLICT: EventKind(
         _O, "two keys were used as the identity of an agent of a site; its calls are refused until it enrols again",

@@ -50,7 +50,8 @@ restore_replays = Table(
         "kind",
         Text,
         CheckConstraint(
-            "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt', 'site_agent', 'adopt_agent')",
+            "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt', 'site_agent', 'adopt_agent',"
+            " 'bmc_password')",
             name="restore_replay_kind",
         ),
         primary_key=True,

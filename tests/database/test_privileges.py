@@ -41,6 +41,7 @@ RUN_AS_OWNER = {
     "restore_adopt",
     "restore_revoke_agents",
     "restore_adopt_agents",
+    "restore_adopt_passwords",
     "note_certificate",
     "note_site_certificate",
     "restore_waive_export",

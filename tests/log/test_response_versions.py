@@ -31,6 +31,7 @@ CONSOLE = "/api/v1/allocations/{allocation_id}/console"  # what the node has now
 HEALTH = "/api/v1/admin/nodes/{node_id}/health"  # no probe was issued to it
 BMC = "/api/v1/admin/nodes/{node_id}/bmc"  # it has none
 DEPLOY_RUN = "/api/v1/admin/nodes/{node_id}/deploy-system/run"  # none was requested
+ADOPTION = "/api/v1/admin/nodes/{node_id}/adoption"  # its system was not adopted
 DEPLOY_SYSTEM = "/api/v1/admin/nodes/{node_id}/deploy-system"  # none was permitted
 """The first has another meaning of `min_version`, the second's key is not an operation's."""
 PLAN = "/api/v1/admin/maintenance/plan"
@@ -109,7 +110,7 @@ def _require_told(api: PublicApi, stage: tuple[Caller, dict[str, str]], path: st
     ):
         assert answer.status_code in (200, 404), answer.text
         there = (
-            path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC, DEPLOY_SYSTEM, DEPLOY_RUN)
+            path not in (KEY, WIPE, TOPOLOGY, HEALTH, BMC, ADOPTION, DEPLOY_SYSTEM, DEPLOY_RUN)
             and set(re.findall(r"\{(\w+)", path)) <= ids.keys()
         )
         assert (answer.status_code == 200) == there, answer.text

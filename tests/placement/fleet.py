@@ -49,12 +49,13 @@ class Tenant:
 
 
 class Fleet:
-    """The seeded database."""
+    """The seeded database. `seeded`: it is already, as a copy of one is."""
 
-    def __init__(self, url: str, *, slice_nodes: int = 0, metal_nodes: int = 0) -> None:
+    def __init__(self, url: str, *, slice_nodes: int = 0, metal_nodes: int = 0, seeded: bool = False) -> None:
         self.url = url
         self.connection = psycopg.connect(url, autocommit=True)
-        self.connection.execute(SEED)
+        if not seeded:
+            self.connection.execute(SEED)
         self.connection.execute(ADD_NODES, (slice_nodes, "gpu_slice"))
         self.connection.execute(ADD_NODES, (metal_nodes, "baremetal"))
 

@@ -320,7 +320,7 @@ def test_every_event_and_action_has_a_kind() -> None:
         kind = kind_of("operation.committed", {"code": "ok", "action": action})
         assert kind.next_step or kind is CONSEQUENCE, action
     rotated = kind_of("operation.committed", {"code": "ok", "action": "node.bmc_rotate"})
-    assert "berth node bmc set" in str(rotated.next_step), "rotating once more cannot help"
+    assert "adopts a password that was stored" in str(rotated.next_step), "rotating once more alone would not help"
     assert kind_of("operation.committed", {"code": "ok"}) is UNKNOWN, "it was written by an earlier version"
     assert kind_of("operation.committed", {"code": "noop", "action": "api_key.revoke"}) is CONSEQUENCE
     assert kind_of("provisioning.active", {"stub": True, "reason": "too_large"}) is UNKNOWN

@@ -116,7 +116,7 @@ class Rotations:
     """One site with two agents and a recovery key; each machine has its BMC."""
 
     def __init__(self, fleet: Fleet, context: Context, key: Ed25519PrivateKey, medium: Path | None) -> None:
-        self.fleet, self.context, self._signing, self._medium = fleet, context, key, medium
+        self.fleet, self.context, self.signing_key, self._medium = fleet, context, key, medium
         self.worker = self.api = context
         self.switches: dict[str, Switch] = {}
         self.settle_seconds = 0.0
@@ -162,7 +162,7 @@ class Rotations:
         assert leased is not None
         (envelope,) = (one.envelope for one in leased if one.task_id == machine.task_id)
         assert self.context.signer is not None
-        trusted = {self.context.signer.key_id: self._signing.public_key()}
+        trusted = {self.context.signer.key_id: self.signing_key.public_key()}
         body: TaskBody = open_envelope(Envelope.model_validate(envelope), trusted)
         return Order(body, BmcTaskParameters.model_validate(body.parameters), held.fence)
 
@@ -219,6 +219,10 @@ class Machine:
         """What the BMC accepts."""
         return self.service.machine.passwords[USER]
 
+    def pending(self) -> object:
+        """The generation that the BMC may have received; None: none."""
+        return self.rotations.fleet.one("select pending_generation from node_bmcs where node_id = %s", self.node_id)
+
     def known(self, recipient: uuid.UUID, key: X25519PrivateKey) -> set[str]:
         """The passwords that this recipient opens, of the generations that every task names."""
         rows = self.rotations.fleet.connection.execute(
@@ -249,6 +253,40 @@ class Machine:
         return tuple(row)
 
 
+@dataclass(frozen=True)
+class Connected:
+    """A database as a test, and as the roles of the worker and the public API."""
+
+    fleet: Fleet
+    context: Context
+    worker: Context
+    api: Context
+
+
+@asynccontextmanager
+async def connected(url: str, key: Ed25519PrivateKey, *, seeded: bool = False) -> AsyncIterator[Connected]:
+    """Connections that end with the block; tasks are signed with this key."""
+    urls = (url, as_role(url, Role.WORKER), as_role(url, Role.PUBLIC_API))
+    databases = [
+        connect_database(
+            one, pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
+            application="tests",
+        ) for one in urls
+    ]  # fmt: skip
+    fleet = Fleet(url, seeded=seeded)
+    try:
+        owner, worker, api = databases
+        signer = TaskSigner(key)
+        yield Connected(
+            fleet, Context(owner, Limits(), signer), Context(worker, Limits(), signer),
+            Context(api, Limits(), None).for_platform(),
+        )  # fmt: skip
+    finally:
+        for database in databases:
+            await database.close()
+        fleet.connection.close()
+
+
 @asynccontextmanager
 async def rotations(url: str, medium: Path | None = None) -> AsyncIterator[Rotations]:
     """A site on this database, whose agents serve this medium.
@@ -256,26 +294,15 @@ async def rotations(url: str, medium: Path | None = None) -> AsyncIterator[Rotat
     One context has the part of the API, of the node listener and of the worker.
     """
     key = Ed25519PrivateKey.generate()
-    database = connect_database(
-        url, pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
-        application="tests",
-    )  # fmt: skip
-    as_worker = connect_database(
-        as_role(url, Role.WORKER), pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
-        application="tests",
-    )  # fmt: skip
-    as_api = connect_database(
-        as_role(url, Role.PUBLIC_API), pool_size=2, reserve_size=1, lock_timeout_seconds=5, transaction_timeout_seconds=30,
-        application="tests",
-    )  # fmt: skip
-    fleet = Fleet(url)
-    try:
-        made = Rotations(fleet, Context(database, Limits(), TaskSigner(key)), key, medium)
-        made.worker = Context(as_worker, Limits(), TaskSigner(key))
-        made.api = Context(as_api, Limits(), None).for_platform()
+    async with connected(url, key) as found:
+        made = Rotations(found.fleet, found.context, key, medium)
+        made.worker, made.api = found.worker, found.api
         yield made
-    finally:
-        await database.close()
-        await as_worker.close()
-        await as_api.close()
-        fleet.connection.close()
+
+
+@asynccontextmanager
+async def reopened(stage: Rotations, url: str) -> AsyncIterator[Rotations]:
+    """The site of before on this database, which has it: with the same agents, machines and keys."""
+    async with connected(url, stage.signing_key, seeded=True) as found:
+        stage.fleet, stage.context, stage.worker, stage.api = found.fleet, found.context, found.worker, found.api
+        yield stage

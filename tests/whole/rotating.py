@@ -147,8 +147,13 @@ class Load:
         assert logs_in(active, self.tenant.private_key, "echo here").strip() == "here"
         self.tenant.client.release_allocation(made.allocation_id)
         self.tenant.wait(made, "released")
-        wait_for(lambda: self._has_received(str(made.allocation_id), "provisioning.active"), "the delivery of the start")
-        wait_for(lambda: self._has_received(str(made.allocation_id), "provisioning.releasing.completed"), "the delivery of the end")
+        wait_for(
+            lambda: self._has_received(str(made.allocation_id), "provisioning.active"), "the delivery of the start"
+        )
+        wait_for(
+            lambda: self._has_received(str(made.allocation_id), "provisioning.releasing.completed"),
+            "the delivery of the end",
+        )
         self.lives += 1
 
     def _has_received(self, allocation_id: str, kind: str) -> bool:

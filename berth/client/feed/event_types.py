@@ -49,6 +49,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "node.slot_returned",
     "node.burn_in_ended",
     "node.gpu_reset_ended",
+    "node.bmc_password_stored",
     "node.bmc_reset_ended",
     "node.ports_moved",
     "node.attestation_ended",

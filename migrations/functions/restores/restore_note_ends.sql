@@ -1,6 +1,6 @@
 -- Notes ends and revocations of the lost interval, `p_ends` (kind, subject_id, version, ended_at, detail), whose object exists here
--- and has not ended: they are replayed; and certificates that were issued to nodes and agents of sites which have the same epoch
--- here. Returns kind and id of those. The first event that ended an object counts; a repetition changes nothing. Raises BR001 if the restore with this epoch is not open.
+-- and has not ended: they are replayed; certificates that were issued to nodes and agents of sites which have the same epoch
+-- here; and passwords of BMCs that are older here. Returns kind and id of those. The first event that ended an object counts; a repetition changes nothing. Raises BR001 if the restore with this epoch is not open.
 create or replace function restore_note_ends(p_epoch uuid, p_ends jsonb) returns table (kind text, subject_id uuid)
 language plpgsql security definer set search_path = public, pg_temp as $$
 #variable_conflict use_column
@@ -23,6 +23,9 @@ begin
             when 'site_agent' then exists (select from site_agents g where g.id = n.subject_id and g.state <> 'retired')
             when 'adopt_agent' then exists (select from site_agents g where g.id = (n.detail ->> 'agent_id')::uuid
                                             and g.epoch = (n.detail ->> 'epoch')::bigint)
+            when 'bmc_password' then exists (select from node_bmcs b where b.node_id = (n.detail ->> 'node_id')::uuid
+                                             and b.site_id = (n.detail ->> 'site_id')::uuid
+                                             and b.generation < (n.detail ->> 'generation')::bigint)
             else false end
     ), noted as (
         insert into restore_replays as w (epoch, kind, subject_id, version, ended_at, detail)

@@ -21,6 +21,7 @@ from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.problems import Invalid, InvalidState, NodeInUse, NotFound
+from orchestrator.sites.bmc_events import emit_password
 from orchestrator.sites.documents import bmc_document
 from orchestrator.sites.ports.store import has_ports
 from orchestrator.sites.refusals import SealingOutdated
@@ -64,6 +65,7 @@ async def put_bmc(
         if password is not None:
             await bmcs.forget_other_passwords(tx, node_id, generation)
             await bmcs.store_sealed(tx, node_id, generation, password.sealed)
+            await emit_password(tx, address.site_id, node_id, generation, given=True)
         said = _said(present, address, generation, password)
         await audit.record(tx, actor, "node.put_bmc", f"nodes/{node_id}", said, operation.request_id)
         return await _shown(tx, node_id)

@@ -18,8 +18,8 @@ from orchestrator.audit import store as audit
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
+from orchestrator.sites.bmc_events import emit_password, emit_reset_ended
 from orchestrator.sites.ports.orders import OF_PORTS, note_ended, unproven
-from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import DESCRIBED, DESCRIBING, POWERED, actor_of, is_sealed_enough, next_generation
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites
@@ -68,6 +68,7 @@ async def store_password(
                 raise _invalid("generation", f"the next generation is {wanted}")
             await bmcs.store_sealed(tx, bmc.node_id, wanted, body.sealed)
             await bmcs.set_pending(tx, bmc.node_id, wanted)
+            await emit_password(tx, bmc.site_id, bmc.node_id, wanted, given=False)
             said = {"task_id": str(task_id), "generation": wanted}
             await audit.record(
                 tx, actor_of(agent_id), "node.bmc_store_password", f"nodes/{bmc.node_id}", said, request_id
@@ -183,6 +184,7 @@ async def _apply(tx: Transaction, locked: Locked, report: BmcTaskReport) -> None
         raise _invalid("generation", "is one that is stored")
     if report.generation is not None and report.generation == bmc.pending_generation:
         await bmcs.promote(tx, bmc.node_id, report.generation)
+        await emit_password(tx, bmc.site_id, bmc.node_id, report.generation, given=True)
     if completed and kind in DESCRIBING and report.inventory is not None and report.power_state is not None:
         await bmcs.note_look(tx, bmc.node_id, report.power_state, report.inventory.model_dump(mode="json"))
     elif report.power_state is not None:

@@ -14,9 +14,9 @@ from orchestrator.nodes.deploy_systems import store as deploy_systems
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.store import nodes
 from orchestrator.operations.execution import Context, transact
+from orchestrator.sites.bmc_events import emit_reset_ended
 from orchestrator.sites.boots import permit_boot
 from orchestrator.sites.ports import orders as port_orders
-from orchestrator.sites.resets import emit_reset_ended
 from orchestrator.sites.rules import SEALING, STOPPING, task_seconds_max, verdict_of_silence
 from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites

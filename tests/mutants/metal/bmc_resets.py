@@ -67,7 +67,7 @@ MUTANTS: list[Mutant] = [
         "        elif kind is BmcTaskKind.RESET_BMC:\n            await require_no_deploy_task(tx, node_id)\n", "", _REQUESTED,
     ),
     _mutant(
-        "the end of a reset has no event", "orchestrator/sites/resets.py", "    if task.kind is BmcTaskKind.RESET_BMC:\n",
+        "the end of a reset has no event", "orchestrator/sites/bmc_events.py", "    if task.kind is BmcTaskKind.RESET_BMC:\n",
         "    if False:\n", f"{_OF_SITES}::test_a_bmc_is_reset_and_its_machine_goes_on",
     ),
 ]  # fmt: skip

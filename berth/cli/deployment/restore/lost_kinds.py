@@ -1,7 +1,8 @@
 """What an event of the lost interval was, and what follows from its loss. Pure.
 
 Replayed is only what certainly agrees with what was acknowledged: an end of something that exists in the restored database
-and has not ended, and a revocation. All else is reported: doing it again could place or bill what its tenant did not order twice.
+and has not ended, a revocation, and a certificate or password that is in use. All else is reported: doing it again could place or
+bill what its tenant did not order twice.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ NEXT_STEPS: Final[Mapping[str, str]] = {
     "adopt": "`berth restore run` adopts the certificate, unless those of the node were revoked in the lost interval",
     "site_agent": f"`berth restore run` revokes the agent again. To use it again, {ENROL_AGENT_AGAIN}",
     "adopt_agent": "`berth restore run` adopts the certificate, unless the agent was revoked in the lost interval",
+    "bmc_password": "`berth restore run` adopts the password, which stays sealed",
 }
 """By kind of a replay, where more is to be said than `REPLAYED`."""
 _AGAIN: Final = "the tenant does it again, with the same or another idempotency key"
@@ -80,6 +82,10 @@ _BY_EVENT: Final[Mapping[str, Kind]] = {
     "site.certificate_issued": Kind("site_certificate_issued", ENROL_AGENT_AGAIN),
     "site.agent_revoked": Kind("site_agent_revoked", "the agent does not exist: nothing is to be done"),
     "site.identity_conflict": Kind("site_agent_revoked", "the agent does not exist: nothing is to be done"),
+    "node.bmc_password_stored": Kind(
+        "bmc_password_stored",
+        "the database does not have this BMC at this site: give it to Berth with a password (`berth node bmc set`)",
+    ),
     "node.retired": Kind(
         "node_retired", "its certificates are revoked again; retire the node again (`berth node retire`)"
     ),
@@ -100,8 +106,7 @@ _BY_ACTION: Final[Mapping[str, Kind]] = {
         "api_key_rotated", "tell the owner: the new key is refused and the old one is valid; rotate it again"
     ),
     "node.bmc_rotate": Kind(
-        "bmc_password_rotated",
-        "the database has the password of before: set one at the BMC itself, and give it to Berth (`berth node bmc set`)",
+        "bmc_rotation_ordered", "`berth restore run` adopts a password that was stored; if none was, rotate it again"
     ),
     "api_key.revoke": Kind("api_key_revoked", "the key does not exist: nothing is to be done"),
     "balance.top_up": Kind(
@@ -125,9 +130,13 @@ _ENDS: Final[Mapping[str, str]] = {
     "site.identity_conflict": "site_agent",
     "site.agent_enrolled": "site_agent",
 }
-_ISSUED: Final[Mapping[str, str]] = {"node.certificate_issued": "adopt", "site.certificate_issued": "adopt_agent"}
-ADOPTED: Final = frozenset(_ISSUED.values())
-"""Kinds of replays that need what the event says of a certificate."""
+_ADOPTED: Final[Mapping[str, str]] = {
+    "node.certificate_issued": "adopt",
+    "site.certificate_issued": "adopt_agent",
+    "node.bmc_password_stored": "bmc_password",
+}
+ADOPTED: Final = frozenset(_ADOPTED.values())
+"""Kinds of replays that need what the event says of a certificate or a password."""
 
 
 def kind_of(event_type: str, data: JsonMapping) -> Kind:
@@ -160,11 +169,11 @@ def _is_known(event_type: str) -> bool:
 
 
 def end_of(event_type: str, subject: str, data: JsonMapping, event_id: str = "") -> End | None:
-    """What the event ended or revoked, if that may be replayed; of a certificate that was issued, the event itself."""
+    """What the event ended or revoked, if that may be replayed; of what is adopted, the event itself."""
     if event_type == "operation.committed" and data.get("action") == "api_key.revoke":
         return _end("api_key", str(data.get("object", "")))
-    if event_type in _ISSUED:
-        return _end(_ISSUED[event_type], event_id)
+    if event_type in _ADOPTED:
+        return _end(_ADOPTED[event_type], event_id)
     kind = _ENDS.get(event_type)
     return None if kind is None else _end(kind, subject)
 

@@ -74,8 +74,9 @@ def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
 def _adopt(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     found = _value(connection, "select restore_adopt(%s)", epoch)
     agents = _value(connection, "select restore_adopt_agents(%s)", epoch)
-    said = f"{found} certificates of nodes, and {agents} of agents of sites"
-    show("adopt", f"{said}, that were issued in the lost interval are adopted")
+    passwords = _value(connection, "select restore_adopt_passwords(%s)", epoch)
+    said = f"{found} certificates of nodes, and {agents} of agents of sites, that were issued in the lost interval are adopted"
+    show("adopt", f"{said}, and {passwords} passwords of BMCs that were stored in it")
 
 
 def _raise_sequences(connection: gate.Connection, epoch: UUID, show: Show) -> None:
