@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from berth.process.combined_calls import CombinedCalls
 from node_agent.protocol import HeartbeatAnswer
 from orchestrator.allocations.commands.create import create_allocations
+from orchestrator.allocations.queries import find_tenants_of_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.consoles.hub import ConsoleHub
 from orchestrator.database.schema_revision import require_schema_for_anyone
@@ -36,6 +37,7 @@ from orchestrator.http.audited.recorder import RequestRecorder
 from orchestrator.http.authentication import Credentials
 from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.metrics import KEY_SET_SERIAL
+from orchestrator.http.object_owners import ObjectOwners
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
 from orchestrator.http.oidc.issuer_documents import IssuerDocuments
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
@@ -58,6 +60,7 @@ from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.queries import find_tenants_of_reservations
 from orchestrator.settings import Settings
 from orchestrator.sites.commands.issuance import issue_pending_of_agents
 from orchestrator.tasks.dispatcher import Dispatcher
@@ -92,6 +95,9 @@ def build_services(settings: Settings) -> Services:
         context=context,
         credentials=_credentials(settings, key_uses, break_glass),
         limits=_limits(settings),
+        owners=ObjectOwners(
+            database, {"allocations": find_tenants_of_allocations, "reservations": find_tenants_of_reservations}
+        ),
         catalogue=catalogue,
         gate=gate,
         creates=Batcher(

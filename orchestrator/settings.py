@@ -35,13 +35,13 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
         8,
         ge=1,
         le=200,
-        description="connections of each process; as many more for reservations, half for creates, 3 for keys, 3 for nodes",
+        description="connections of each process; as many more for reservations, half for creates, 8 for lookups and nodes",
     )
     database_reserve_size: int = Field(
-        2,
+        4,
         ge=1,
         le=50,
-        description="connections beside these for releases, cancels, confirms and results alone; no verb takes all of several",
+        description="connections beside these for releases, cancels and confirms by owners, and results; no verb takes all",
     )
     lock_timeout_seconds: float = Field(5.0, gt=0, description="how long a request waits for a row")
     transaction_timeout_seconds: float = Field(30.0, gt=0, description="longest transaction")

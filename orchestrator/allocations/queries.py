@@ -10,12 +10,13 @@ from uuid import UUID
 from berth.process.json_objects import JsonObject
 from orchestrator.allocations.device_documents import devices_document
 from orchestrator.allocations.states import FINAL_STATES, AllocationState
-from orchestrator.allocations.store import due, health
+from orchestrator.allocations.store import due, health, owners
 from orchestrator.allocations.store import rows as allocation_rows
 from orchestrator.allocations.store.devices import read_devices
 from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
 from orchestrator.wipes.refusals import WipeCertificateMissing
@@ -28,6 +29,12 @@ class ListItem:
 
     place: UUID | int
     document: JsonObject
+
+
+async def find_tenants_of_allocations(database: Database, ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The tenant of each of these allocations that there are, over connections that nothing else uses."""
+    async with database.read_call(CallGroup.OWNERS) as call:
+        return await owners.find_tenants(call, ids)
 
 
 async def find_allocation(

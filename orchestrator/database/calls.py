@@ -49,12 +49,14 @@ class CallGroup(StrEnum):
 
     `ANYONE`: reads for callers whose credential is not known yet. They take no connection of the reserve.
     `NODES`: polls and heartbeats, each of many nodes.
+    `OWNERS`: reads of the owner of what a request ends, before it may take the reserve.
     """
 
     CREATES = "creates"
     RESERVATIONS = "reservations"
     NODES = "nodes"
     ANYONE = "anyone"
+    OWNERS = "owners"
 
 
 Parameters = Mapping[str, object]

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from orchestrator.database.calls import CallConnections, CallGroup, FunctionCall, ReserveCall, set_options
+from orchestrator.database.reserve import POOL_TIMEOUT_SECONDS, Ending, Reserve
 from orchestrator.database.row_security import TenantConnection
-from orchestrator.problems import Overloaded
-
-POOL_TIMEOUT_SECONDS = 10.0
-TOO_MANY = "the connection pool is exhausted; retry later or use another replica"
 
 
 class Pools:
     """Connections to PostgreSQL: a pool for every request, and a small reserve that only ending verbs may take.
 
     Ending verbs (release, cancel, confirm, a task's result) are never shed (P13): when the pool is exhausted they take a
-    connection of the reserve. No verb may take the whole reserve, so a flood of confirms leaves a connection for a
-    release; that needs a reserve of two.
+    connection of the reserve, if the caller owns what they name (orchestrator/database/reserve.py).
     """
 
     def __init__(
         self,
         engine: AsyncEngine,
-        reserve: AsyncEngine,
+        reserve: Reserve,
         calls: Mapping[CallGroup, CallConnections],
         pool_size: int,
-        reserve_size: int,
     ) -> None:
         self._engine = engine
         self._calls = calls
         self._reserve = reserve
         self._pool_size = pool_size
-        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(max(1, reserve_size - 1))
-        )
         self._wanted = 0
         self._lost: list[Callable[[], None]] = [connections.distrust for connections in calls.values()]
 
@@ -53,13 +43,13 @@ class Pools:
             notify()
 
     @asynccontextmanager
-    async def connection(self, ending_verb: str, tenants: str | None) -> AsyncIterator[AsyncConnection]:
+    async def connection(self, ending: Ending, tenants: str | None) -> AsyncIterator[AsyncConnection]:
         """A connection of the pool, or of the reserve for an ending verb while the pool is exhausted.
 
         Its transactions may touch rows of these `tenants` (orchestrator/database/row_security.py).
         """
-        if ending_verb and self._wanted >= self._pool_size:
-            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
+        if ending.verb and self._wanted >= self._pool_size:
+            async with self._reserve.connection(ending) as connection:
                 _name_tenants(connection, tenants)
                 yield connection
             return
@@ -72,11 +62,11 @@ class Pools:
             self._wanted -= 1
 
     @asynccontextmanager
-    async def call(self, group: CallGroup, ending_verb: str, tenants: str | None) -> AsyncIterator[FunctionCall]:
+    async def call(self, group: CallGroup, ending: Ending, tenants: str | None) -> AsyncIterator[FunctionCall]:
         """A call over the group's connections, or over the reserve for an ending verb while all of them are in use."""
         calls = self._calls[group]
-        if ending_verb and calls.exhausted and group is not CallGroup.ANYONE:
-            async with self._share_of_reserve(ending_verb), self._reserve.connect() as connection:
+        if ending.verb and calls.exhausted and group is not CallGroup.ANYONE:
+            async with self._reserve.connection(ending) as connection:
                 await set_options(connection, isolation_level="AUTOCOMMIT")
                 _name_tenants(connection, tenants)
                 yield ReserveCall(connection)
@@ -84,22 +74,14 @@ class Pools:
         async with calls.call(POOL_TIMEOUT_SECONDS, tenants) as call:
             yield call
 
-    @asynccontextmanager
-    async def _share_of_reserve(self, verb: str) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
-                await self._shares[verb].acquire()
-        except TimeoutError:
-            raise Overloaded(TOO_MANY) from None
-        try:
-            yield
-        finally:
-            self._shares[verb].release()
+    def is_exhausted(self, group: CallGroup) -> bool:
+        """Whether a call of an ending verb would take a connection of the reserve."""
+        return self._calls[group].exhausted
 
     async def close(self) -> None:
         """Close every connection."""
         await self._engine.dispose()
-        await self._reserve.dispose()
+        await self._reserve.close()
         for calls in self._calls.values():
             await calls.close()
 

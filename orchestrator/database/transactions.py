@@ -39,7 +39,8 @@ from orchestrator.database.outcomes import (
     ServerRefused,
     TimeOverflow,
 )
-from orchestrator.database.pools import POOL_TIMEOUT_SECONDS, TOO_MANY, Pools
+from orchestrator.database.pools import Pools
+from orchestrator.database.reserve import POOL_TIMEOUT_SECONDS, TOO_MANY, Ending, FindClaimant, Reserve, platform
 from orchestrator.database.response_versions import HEAD, ResponseVersion
 from orchestrator.database.row_security import PLATFORM, TenantConnection, tenants_setting
 from orchestrator.database.sqlstates import decode, is_loss
@@ -57,6 +58,8 @@ from orchestrator.problems import (
 
 CONNECTIONS_FOR_ANYONE = 3
 """For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
+CONNECTIONS_FOR_OWNERS = 2
+"""For looking up owners (orchestrator/http/object_owners.py): of allocations, and of reservations."""
 CONNECTIONS_FOR_NODES = 3
 """One call at a time for polls, one for heartbeats (orchestrator/app.py), and one of the dispatcher."""
 
@@ -113,6 +116,7 @@ class Database:
 
     `response_version`: where the reads of a request note the head, if its response carries a version.
     `ending_verb`: what the request ends (release, cancel, confirm ...), if it does; such requests are never shed.
+    `claimant` returns for which principal it may take the reserve, and None if the request names no object of its principal.
     `tenants` returns whose rows its transactions may touch, and None where none are named: the public API's role then sees no
     row of a tenant (orchestrator/database/row_security.py).
     """
@@ -123,11 +127,22 @@ class Database:
         response_version: ResponseVersion | None = None,
         ending_verb: str = "",
         tenants: Callable[[], str | None] = lambda: None,
+        claimant: FindClaimant = platform,
     ) -> None:
         self._pools = pools
         self.response_version = response_version
-        self.ending_verb = ending_verb
+        self._ending = Ending(ending_verb, claimant)
         self._tenants = tenants
+
+    @property
+    def ending_verb(self) -> str:
+        """What the request ends; empty: nothing."""
+        return self._ending.verb
+
+    @property
+    def claimant(self) -> FindClaimant:
+        """Returns the principal for which the reserve may be taken."""
+        return self._ending.claimant
 
     @property
     def tenants(self) -> str | None:
@@ -139,18 +154,27 @@ class Database:
         response_version: ResponseVersion | None = None,
         ending_verb: str = "",
         tenants: Callable[[], str | None] | None = None,
+        claimant: FindClaimant = platform,
     ) -> Database:
         """The same pools, on behalf of a request; its `tenants` are asked for at each transaction, None: as here."""
-        return Database(self._pools, response_version, ending_verb, tenants or self._tenants)
+        return Database(self._pools, response_version, ending_verb, tenants or self._tenants, claimant)
+
+    def for_claimant(self, claimant: FindClaimant) -> Database:
+        """The same, with the reserve on behalf of this claimant."""
+        return Database(self._pools, self.response_version, self.ending_verb, self._tenants, claimant)
+
+    def needs_reserve(self, group: CallGroup) -> bool:
+        """Whether a call of the group that began now would take a connection of the reserve."""
+        return bool(self.ending_verb) and self._pools.is_exhausted(group)
 
     def for_tenants(self, *tenants: UUID) -> Database:
         """The same, for acts on rows of these tenants alone."""
         setting = tenants_setting(tenants)
-        return Database(self._pools, self.response_version, self.ending_verb, lambda: setting)
+        return Database(self._pools, self.response_version, self.ending_verb, lambda: setting, self.claimant)
 
     def for_platform(self) -> Database:
         """The same, for acts of operators and of the platform, on rows of any tenant."""
-        return Database(self._pools, self.response_version, self.ending_verb, lambda: PLATFORM)
+        return Database(self._pools, self.response_version, self.ending_verb, lambda: PLATFORM, self.claimant)
 
     def note_version(self, version: int) -> None:
         """Note the version of a part of the response that was not read through this object."""
@@ -177,7 +201,7 @@ class Database:
         """
         committing = False
         try:
-            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
+            async with self._pools.connection(self._ending, self.tenants) as connection:
                 transaction = await connection.begin()
                 try:
                     yield Transaction(connection, self.response_version)
@@ -199,7 +223,7 @@ class Database:
         """
         sent = False
         try:
-            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
+            async with self._pools.connection(self._ending, self.tenants) as connection:
                 await set_options(connection, isolation_level="AUTOCOMMIT")
                 sent = True
                 yield Transaction(connection, self.response_version)
@@ -222,7 +246,7 @@ class Database:
     async def _call(self, group: CallGroup, *, writes: bool) -> AsyncIterator[FunctionCall]:
         sent = False
         try:
-            async with self._pools.call(group, self.ending_verb, self.tenants) as call:
+            async with self._pools.call(group, self._ending, self.tenants) as call:
                 sent = True
                 yield call
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -232,7 +256,7 @@ class Database:
     async def reading(self) -> AsyncIterator[Reading]:
         """A read-only snapshot. Reads fail closed with `DatabaseUnavailable`."""
         try:
-            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
+            async with self._pools.connection(self._ending, self.tenants) as connection:
                 await set_options(connection, isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 async with connection.begin():
                     yield await self._noting_head(Reading(connection))
@@ -243,7 +267,7 @@ class Database:
     async def read_one(self) -> AsyncIterator[Reading]:
         """A read of exactly one statement, which is its own snapshot: one round trip instead of three."""
         try:
-            async with self._pools.connection(self.ending_verb, self.tenants) as connection:
+            async with self._pools.connection(self._ending, self.tenants) as connection:
                 await set_options(connection, isolation_level="AUTOCOMMIT")
                 yield await self._noting_head(Reading(connection))
         except (sqlalchemy.exc.DBAPIError, sqlalchemy.exc.TimeoutError) as error:
@@ -354,9 +378,10 @@ def connect_database(
             (CallGroup.RESERVATIONS, pool_size),
             (CallGroup.NODES, CONNECTIONS_FOR_NODES),
             (CallGroup.ANYONE, CONNECTIONS_FOR_ANYONE),
+            (CallGroup.OWNERS, CONNECTIONS_FOR_OWNERS),
         )
     }
-    pools = Pools(*engines, calls, pool_size, reserve_size)
+    pools = Pools(engines[0], Reserve(engines[1], reserve_size), calls, pool_size)
     for engine in engines:
         ping_after_idling(engine, pools.note_loss)
         leave_standbys(engine)

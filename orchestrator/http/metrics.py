@@ -31,6 +31,11 @@ COMBINED_LIGHT = Counter(
 )
 COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
 LIMITED = Counter("berth_api_limited_total", "Requests refused by a limit of their principal", ["limit"])
+RESERVE_CLAIMS = Counter(
+    "berth_api_reserve_claims_total",
+    "Requests that needed the reserve of connections, by what the caller is",
+    ["caller"],
+)
 GATE_HITS = Counter("berth_api_gate_hits_total", "Duplicate requests answered from the gate's cache", ["answer"])
 GATE_WAITS = Counter("berth_api_gate_waits_total", "Duplicate requests that waited for the first, by outcome", ["end"])
 GATE_EVICTIONS = Counter("berth_api_gate_evictions_total", "Responses evicted from the full gate before expiry")

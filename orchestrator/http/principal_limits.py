@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from berth.process.keyed_turns import KeyedTurns
 from orchestrator.http.asgi import Scope
-from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.metrics import LIMITED
 from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.http.services import ENDING_VERB

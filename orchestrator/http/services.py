@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import Depends, Request
 
+from orchestrator.database.reserve import platform
 from orchestrator.database.row_security import PLATFORM, tenants_setting
 from orchestrator.http.asgi import Scope, State
 from orchestrator.operations.execution import Context
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.http.audited.key_uses import KeyUses
     from orchestrator.http.audited.recorder import RequestRecorder
     from orchestrator.http.authentication import Credentials
+    from orchestrator.http.object_owners import ObjectOwners
     from orchestrator.http.principal_limits import PrincipalLimits
     from orchestrator.http.single_flight import SingleFlightCache
     from orchestrator.keyvalue.store.transactions import Commit
@@ -51,6 +53,7 @@ class Services:
     context: Context
     credentials: Credentials
     limits: PrincipalLimits
+    owners: ObjectOwners
     catalogue: CatalogueCache
     gate: Gate
     creates: Batcher[Create]
@@ -103,12 +106,18 @@ def services_for(services: Services, scope: Scope) -> Services:
     """The process's parts on behalf of the request of this ASGI scope: its reads note the response's version.
 
     From the moment when its caller is known, its transactions may touch rows of the caller's tenant, or those of all for an
-    operator.
+    operator. They may take the reserve if the caller owns what the request ends.
     """
     state = scope.get("state", {})
     version, verb = state.get(RESPONSE_VERSION), state.get(ENDING_VERB, "")
     context, without_caller = services.context, services.context.database
-    database = context.database.for_request(version, verb, lambda: _tenants_of(state, without_caller))
+    is_platform = without_caller.tenants == PLATFORM  # reports of nodes have no caller
+    database = context.database.for_request(
+        version,
+        verb,
+        lambda: _tenants_of(state, without_caller),
+        platform if is_platform else lambda: services.owners.claimant(state.get(CALLER), scope["path"]),
+    )
     return replace(services, context=replace(context, database=database))
 
 

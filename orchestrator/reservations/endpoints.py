@@ -155,8 +155,8 @@ async def confirm_held(
         return await confirm_for_tenant(
             parts.context, operation, caller.actor, tenant_id, reservation_id, body.holder_id
         )
-    asked = Confirm(operation, tenant_id, reservation_id, body.holder_id)
     database = parts.context.database
+    asked = Confirm(operation, tenant_id, reservation_id, body.holder_id, claimant=database.claimant)
     return await parts.gate.answer(operation, lambda: with_version(database, operation, parts.confirms.answer(asked)))
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from berth.process.json_objects import JsonObject
+from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from orchestrator.reservations.refusals import ResourceNotFound
 from orchestrator.reservations.resource_names import parse_resource
 from orchestrator.reservations.states import ReservationState
-from orchestrator.reservations.store import overdue, resources, starting
+from orchestrator.reservations.store import overdue, owners, resources, starting
 from orchestrator.reservations.store import rows as reservation_rows
 from orchestrator.reservations.store.resources import Resource, ResourceKind
+
+
+async def find_tenants_of_reservations(database: Database, ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """The tenant of each of these reservations that there are, over connections that nothing else uses."""
+    async with database.read_call(CallGroup.OWNERS) as call:
+        return await owners.find_tenants(call, ids)
 
 
 async def find_reservation(database: Database, reservation_id: UUID, tenant_id: UUID, shard: int) -> JsonObject:

@@ -57,12 +57,12 @@ def connect(url: str) -> psycopg.Connection[Any]:
     return psycopg.connect(url, autocommit=True)
 
 
-def make_context(url: str, *, pool_size: int = 4, limits: Limits | None = None) -> Context:
+def make_context(url: str, *, pool_size: int = 4, reserve_size: int = 1, limits: Limits | None = None) -> Context:
     """A context with a new signing key. Close its database in the loop that used it."""
     database: Database = connect_database(
         url,
         pool_size=pool_size,
-        reserve_size=1,
+        reserve_size=reserve_size,
         lock_timeout_seconds=5,
         transaction_timeout_seconds=20,
         application="tests",

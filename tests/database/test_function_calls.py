@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 import psycopg
 import pytest
 
-from orchestrator.database import calls, pools
+from orchestrator.database import calls, pools, reserve
 from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from tests.allocations.seeding import make_context
@@ -153,6 +153,37 @@ def test_a_call_of_an_ending_verb_takes_the_reserve_when_all_connections_are_in_
         async with ending.function_call(RESERVATIONS):
             with pytest.raises(OutcomeUnknown):
                 await lose(database_url, ending.function_call(RESERVATIONS))
+        await database.close()
+
+    asyncio.run(story())
+
+
+def test_a_principal_takes_its_share_of_the_reserve_and_leaves_the_rest(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four connections a verb has three, and a principal one of them: its second request waits, another's does not."""
+    monkeypatch.setattr(reserve, "POOL_TIMEOUT_SECONDS", 0.05)
+
+    async def story() -> None:
+        database = make_context(database_url, pool_size=1, reserve_size=4).database
+
+        def releasing(principal: int) -> Database:
+            async def claimant() -> reserve.Claimant:
+                return reserve.Claimant(uuid.UUID(int=principal))
+
+            return database.for_request(ending_verb="release", claimant=claimant)
+
+        async with database.function_call(RESERVATIONS), releasing(1).function_call(RESERVATIONS):
+            with pytest.raises(Overloaded):
+                async with releasing(1).function_call(RESERVATIONS):
+                    pass
+            async with releasing(2).function_call(RESERVATIONS), releasing(3).function_call(RESERVATIONS) as third:
+                assert isinstance(third, calls.ReserveCall)
+                with pytest.raises(Overloaded):
+                    async with releasing(4).function_call(RESERVATIONS):
+                        pass
+        async with database.function_call(RESERVATIONS), releasing(1).function_call(RESERVATIONS) as again:
+            assert isinstance(again, calls.ReserveCall)
         await database.close()
 
     asyncio.run(story())

@@ -215,8 +215,8 @@ MUTANTS: list[Mutant] = [
         "unknown keys take the connections of the reserve",
         "edge",
         "orchestrator/database/pools.py",
-        "if ending_verb and calls.exhausted and group is not CallGroup.ANYONE:",
-        "if group is CallGroup.ANYONE or (ending_verb and calls.exhausted):",
+        "if ending.verb and calls.exhausted and group is not CallGroup.ANYONE:",
+        "if group is CallGroup.ANYONE or (ending.verb and calls.exhausted):",
         ("tests/security/test_unknown_keys.py::test_an_unknown_key_needs_no_connection_of_the_pool_or_the_reserve",),
     ),
     Mutant(

@@ -6,7 +6,49 @@ from tests.mutants.mutant import Mutant
 
 TOKENS = "tests/api/nodes/test_unknown_tokens.py"
 
+OWNERS = "tests/api/reservations/test_owners_and_the_reserve.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "the reserve serves a tenant that owns nothing of what it names",
+        "edge",
+        "orchestrator/http/object_owners.py",
+        "return Claimant(caller.scope) if owns else None",
+        "return Claimant(caller.scope)",
+        (f"{OWNERS}::test_a_flood_of_foreign_and_random_ids_leaves_the_reserve_to_owners",),
+    ),
+    Mutant(
+        "a tenant that names an object of another tenant is its owner",
+        "edge",
+        "orchestrator/http/object_owners.py",
+        "owns = await self._tenant_of(path) == caller.tenant_id",
+        "owns = await self._tenant_of(path) is not None",
+        (f"{OWNERS}::test_a_flood_of_foreign_and_random_ids_leaves_the_reserve_to_owners",),
+    ),
+    Mutant(
+        "forged confirms of a batch take the reserve",
+        "reservations",
+        "orchestrator/reservations/commands/confirm.py",
+        "owned = [confirm for confirm, claimant in zip(confirms, found, strict=True) if claimant is not None]",
+        "owned, found = list(confirms), [Claimant() for _ in confirms]",
+        ("tests/reservations/test_reserve_of_confirms.py::test_a_forged_confirm_takes_no_connection_of_the_reserve",),
+    ),
+    Mutant(
+        "operators own nothing",
+        "edge",
+        "orchestrator/http/object_owners.py",
+        'RESERVE_CLAIMS.labels("operator").inc()\n            return Claimant(caller.scope)',
+        "return None",
+        (f"{OWNERS}::test_an_operator_needs_no_object_of_its_own_for_the_reserve",),
+    ),
+    Mutant(
+        "a principal takes a verb's whole share of the reserve",
+        "edge",
+        "orchestrator/database/reserve.py",
+        "if principal is not None:",
+        "if False:",
+        ("tests/database/test_function_calls.py::test_a_principal_takes_its_share_of_the_reserve_and_leaves_the_rest",),
+    ),
     Mutant(
         "a flood's requests all come first",
         "edge",
@@ -146,7 +188,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "a cancelled waiter keeps its entry",
         "edge",
-        "orchestrator/http/keyed_turns.py",
+        "berth/process/keyed_turns.py",
         "            self._leave(key, turns)\n            raise",
         "            raise",
         ("tests/security/test_principal_limits.py::test_turns_are_given_in_order_and_none_is_lost",),

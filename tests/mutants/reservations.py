@@ -374,8 +374,8 @@ MUTANTS: list[Mutant] = [
         "a call never takes the reserve",
         "reservations",
         "orchestrator/database/pools.py",
-        "if ending_verb and calls.exhausted",
-        "if ending_verb and False",
+        "if ending.verb and calls.exhausted",
+        "if ending.verb and False",
         (
             "tests/database/test_function_calls.py::test_a_call_of_an_ending_verb_takes_the_reserve_when_all_connections_are_in_use",
         ),

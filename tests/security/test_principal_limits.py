@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.process.keyed_turns import KeyedTurns
 from orchestrator.edge.edge import Edge
 from orchestrator.edge.node_limits import NodeLimits
 from orchestrator.http.asgi import Receive, Scope, Send
-from orchestrator.http.keyed_turns import KeyedTurns
 from orchestrator.http.principal_limits import PrincipalLimits
 from orchestrator.http.rate_limits import RateLimits, RequestClass
 from orchestrator.problems import Problem

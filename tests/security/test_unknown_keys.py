@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.database.pools import POOL_TIMEOUT_SECONDS
+from orchestrator.database.reserve import POOL_TIMEOUT_SECONDS
 from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import connect_database
 from orchestrator.http import single_flight

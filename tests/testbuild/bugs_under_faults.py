@@ -76,7 +76,7 @@ def acknowledge_without_room() -> None:
 
     @asynccontextmanager
     async def transaction(self: Any) -> AsyncIterator[Any]:
-        async with self._pools.connection(self.ending_verb, self.tenants) as connection:
+        async with self._pools.connection(self._ending, self.tenants) as connection:
             began = await connection.begin()
             try:
                 yield transactions.Transaction(connection, self.response_version)

@@ -6,7 +6,9 @@ ordinary case. An operator's confirm is audited, and its event contains the oper
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 from uuid import UUID
@@ -15,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.calls import CallGroup
+from orchestrator.database.reserve import NOT_OWNED, Claimant
 from orchestrator.database.transactions import TransactionConflict
 from orchestrator.operations.execution import (
     TRIES_MAX,
@@ -48,23 +51,45 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
     Refusals, stored with the key: `ReservationNotFound`, `ReservationRetired`, `HolderMismatch`, `InvalidState`. A hold past
     its deadline, by the clock after its locks, expires in the transaction that stores the refusal of its confirm.
     One transaction tries the list; items are independent. A confirm whose reservation is locked or overdue is `Deferred`.
+    While the reserve is needed, a confirm whose caller does not own the reservation is `Overloaded` and takes none of it.
     Keys within the list must be distinct per tenant. Raises `DatabaseUnavailable` or `OutcomeUnknown` for the list as a whole.
     """
+    if not context.database.needs_reserve(CallGroup.RESERVATIONS):
+        return await _confirm_list(context, confirms)
+    found = await asyncio.gather(*(confirm.claimant() for confirm in confirms))
+    owned = [confirm for confirm, claimant in zip(confirms, found, strict=True) if claimant is not None]
+    results = iter(await _confirm_list(context, owned) if owned else ())
+    return [Overloaded(NOT_OWNED) if claimant is None else next(results) for claimant in found]
+
+
+async def _confirm_list(context: Context, confirms: Sequence[Confirm]) -> list[Result | Deferred]:
     results: list[Result | Deferred] = []
     refused: dict[int, Refused] = {}
     for confirm, outcome in zip(confirms, await _try_batch(context, confirms), strict=True):
+        alone = _claiming(context, confirm)
         if isinstance(outcome, TryAgain | Overdue):
-            results.append(Deferred(partial(_confirm_alone, context, confirm, outcome)))
+            results.append(Deferred(partial(_confirm_alone, alone, confirm, outcome)))
             continue
         try:
-            results.append(await _settle(context, confirm, outcome))
+            results.append(await _settle(alone, confirm, outcome))
         except Problem as refusal:
             if refusal.business:
                 refused[len(results)] = Refused(confirm.operation, refusal, confirm.tenant_id)
             results.append(refusal)
-    for index, answer in zip(refused, await store_refusals_of(context, list(refused.values())), strict=True):
+    storing = _claiming(context, *(confirms[index] for index in refused))
+    for index, answer in zip(refused, await store_refusals_of(storing, list(refused.values())), strict=True):
         results[index] = answer
     return results
+
+
+def _claiming(context: Context, *confirms: Confirm) -> Context:
+    """The same, with a claim to the reserve if the callers of all these own their reservations."""
+
+    async def claimant() -> Claimant | None:
+        found = await asyncio.gather(*(confirm.claimant() for confirm in confirms))
+        return None if None in found else found[0] if len(found) == 1 else Claimant()
+
+    return replace(context, database=context.database.for_claimant(claimant))
 
 
 async def confirm_for_tenant(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import orjson
 
 from berth.process.json_objects import JsonMapping, JsonObject
 from orchestrator.database.calls import FunctionCall
+from orchestrator.database.reserve import FindClaimant, platform
 from orchestrator.database.row_security import tenants_setting
 from orchestrator.operations.outcomes import StoredResponse, TryAgain
 from orchestrator.operations.store.operations import Operation
@@ -39,13 +40,17 @@ from set_config('berth.caller', %(caller)s, true) as caller cross join set_confi
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """A request to confirm a hold of the tenant: by its holder, or by an operator in the holder's place."""
+    """A request to confirm a hold of the tenant: by its holder, or by an operator in the holder's place.
+
+    `claimant`: for whom it may take the reserve of connections.
+    """
 
     operation: Operation
     tenant_id: UUID
     reservation_id: UUID
     holder_id: str
     operator: Actor | None = None
+    claimant: FindClaimant = field(default=platform, compare=False)
 
     @property
     def actor_kind(self) -> ActorKind:

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psycopg
 import pytest
-from starlette.testclient import TestClient
 
-from berth.local.servers import LocalPostgres
-from orchestrator.app import build_services, public_listener
-from tests.api.calling import Caller, insert_admin_key, new_place, new_tenant, rent
+from tests.api.calling import new_place, new_tenant, rent
+from tests.api.reservations.narrow import WAITING
 from tests.api.reservations.reserving import act, hold, seat
-from tests.databases import copied_database
-from tests.support.public_api import PublicApi, settings_over
+from tests.support.public_api import PublicApi
 from tests.support.waiting import wait_for
 
 FORGED = 300
 LOCKED = 8
-WAITING = (
-    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'berth-orchestrator'"
-)
-
-
-@pytest.fixture
-def narrow(
-    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PublicApi]:
-    """One common connection of each kind and two reserved ones; waiting for a lock takes longer than the test."""
-    directory: Path = tmp_path_factory.mktemp("authority")
-    with copied_database(postgres_server, migrated_template) as url:
-        bounds = {"database_pool_size": 1, "database_reserve_size": 2, "lock_timeout_seconds": 120.0}
-        settings = settings_over(url, directory).model_copy(update={**bounds, "transaction_timeout_seconds": 150.0})
-        services = build_services(settings)
-        with TestClient(public_listener(services), raise_server_exceptions=False) as http:
-            with psycopg.connect(url, autocommit=True) as database:
-                yield PublicApi(Caller(http, insert_admin_key(url)), database)
-            assert http.portal is not None
-            http.portal.call(services.context.database.close)
 
 
 @pytest.mark.full

@@ -1,0 +1,5 @@
+"""Fixtures of the tests of reservations."""
+
+from tests.api.reservations.narrow import narrow
+
+__all__ = ["narrow"]
