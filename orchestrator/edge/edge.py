@@ -50,7 +50,7 @@ SLOW_SECONDS = 1.0
 BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC_ZONE = "public"
-LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id", LIMITED_PRINCIPAL)
+LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_id", "coalesced", LIMITED_PRINCIPAL)
 """What endpoints leave in the request's state for its line in the log."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from orchestrator.edge.gate_entries import GateEntries
+from orchestrator.edge.repetitions import Repetitions
 from orchestrator.http import metrics
 from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.operations.store.operations import Answer, Operation, stored_answer
@@ -61,6 +62,7 @@ class Gate:
             settings.max_entries, settings.max_bytes, settings.cleanup_interval_seconds
         )
         self._generation = 0
+        self._repetitions = Repetitions()
 
     async def answer(self, operation: Operation, run: Callable[[], Awaitable[Answer]]) -> Answer:
         """What the operation was answered, if that is known here or about to be; else what `run` answers.
@@ -70,7 +72,8 @@ class Gate:
         first did not end in time, and what `run` raises.
         """
         if operation.key_is_ours:
-            return await run()
+            repetition = operation.repetition
+            return await (run() if repetition is None else self._repetitions.answer(operation, repetition, run))
         key = (operation.scope, operation.key)
         waited_since: float | None = None
         while True:

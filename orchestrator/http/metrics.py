@@ -31,6 +31,11 @@ COMBINED_LIGHT = Counter(
 )
 COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
 LIMITED = Counter("berth_api_limited_total", "Requests refused by a limit of their principal", ["limit"])
+COALESCED = Counter(
+    "berth_api_coalesced_total",
+    "Repetitions that waited for the transaction of an identical request, by outcome",
+    ["end"],
+)
 RESERVE_CLAIMS = Counter(
     "berth_api_reserve_claims_total",
     "Requests that needed the reserve of connections, by what the caller is",

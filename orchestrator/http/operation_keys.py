@@ -15,8 +15,8 @@ from starlette.datastructures import QueryParams
 
 from orchestrator.http.asgi import Scope
 from orchestrator.http.audited.callers import audited_caller
-from orchestrator.http.services import ENDING_VERB
-from orchestrator.operations.store.operations import Answer, Operation
+from orchestrator.http.services import ENDING_VERB, TAKE_TURN
+from orchestrator.operations.store.operations import Answer, Operation, Repetition
 from orchestrator.problems import Malformed
 from orchestrator.tenants.principals import Principal
 
@@ -56,7 +56,21 @@ def operation_in(
         key_is_ours=key is None,
         ending=bool(scope["state"].get(ENDING_VERB)),
         caller=audited_caller(scope, principal),
+        repetition=_repetition(scope, principal),
     )
+
+
+def _repetition(scope: Scope, principal: Principal) -> Repetition | None:
+    """What lets the request share a transaction, where its limits left the turn to the operation."""
+    state = scope["state"]
+    take_turn = state.get(TAKE_TURN)
+    if take_turn is None:
+        return None
+
+    def note_leader(key: str) -> None:
+        state.update(operation_key=key, coalesced=True)
+
+    return Repetition(principal.id, take_turn, note_leader)
 
 
 def _content(scope: Scope, body: BaseModel | None) -> Any:

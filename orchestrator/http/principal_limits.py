@@ -2,11 +2,13 @@
 
 A principal is a tenant, an operator's key or subject, or a node. One beyond its bound is refused; the others notice nothing.
 Requests that end something (release, cancel, confirm, a task's result) are never refused (P13): beyond their own bound, and
-while the same object's previous request is served, they wait.
+while the same object's previous request is served, they wait. Repetitions without a key share a transaction
+(orchestrator/edge/repetitions.py): they pass here, a bounded number at once, and the one that runs takes the turn of all.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -17,16 +19,23 @@ from berth.process.keyed_turns import KeyedTurns
 from orchestrator.http.asgi import Scope
 from orchestrator.http.metrics import LIMITED
 from orchestrator.http.rate_limits import RateLimits, RequestClass
-from orchestrator.http.services import ENDING_VERB
+from orchestrator.http.services import ENDING_VERB, TAKE_TURN
 from orchestrator.problems import ConcurrencyLimited, Problem, RateLimited
 
 ON_RESPONSE: Final = "on_response"
 """Member of a request's state: a list of callables that the edge calls when the response begins, or the request is over."""
 LIMITED_PRINCIPAL: Final = "limited_principal"
 """Member of a refused request's state: the principal at its limit, for the log."""
+KEY_HEADER: Final = b"idempotency-key"
 STREAMS: Final = frozenset({"/v1/subscribe"})
 OPERATIONS: Final = "/api/v1/operations/"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+REPETITIONS_MAX: Final = 64
+"""Requests for one object that may share a transaction, at once. More wait before their bodies are read."""
+REPEATING_SHARE: Final = 4
+"""Such requests of a principal for all its objects, as a multiple of those that are served at once."""
+REPEATABLE: Final = re.compile(r"/api/v1/(?:allocations/[^/]+/release|reservations/[^/]+/(?:confirm|cancel))")
+"""What changes nothing when it is done again: both times the answer is the state."""
 _ADMITTED: Final = "admitted"
 
 
@@ -49,11 +58,14 @@ class PrincipalLimits:
         self._in_flight: Counter[UUID] = Counter()
         self._endings: KeyedTurns[tuple[UUID, str]] = KeyedTurns(endings_max)
         self._objects: KeyedTurns[tuple[UUID, str]] = KeyedTurns(1)
+        self._repetitions: KeyedTurns[tuple[UUID, str]] = KeyedTurns(REPETITIONS_MAX)
+        self._repeating: KeyedTurns[tuple[UUID, str]] = KeyedTurns(REPEATING_SHARE * endings_max)
 
     @property
     def principals(self) -> int:
         """How many principals have requests that count."""
-        return len(self._in_flight) + len(self._endings) + len(self._objects)
+        turns = (self._endings, self._objects, self._repetitions, self._repeating)
+        return len(self._in_flight) + sum(len(each) for each in turns)
 
     async def admit(self, scope: Scope, principal: UUID) -> None:
         """Count a request of this principal until its response begins; once, however often this is called.
@@ -74,7 +86,14 @@ class PrincipalLimits:
         state = scope["state"]
         leaving: list[Callable[[], None]] = state[ON_RESPONSE]
         if verb := state.get(ENDING_VERB):
-            await self._wait_for_turn(leaving, principal, verb, scope["path"])
+            path = scope["path"]
+            turn = partial(self._wait_for_turn, leaving, principal, verb, path)
+            if not REPEATABLE.fullmatch(path) or any(name == KEY_HEADER for name, _ in scope["headers"]):
+                await turn()
+                return
+            await self._take(leaving, self._repetitions, (principal, path))
+            await self._take(leaving, self._repeating, (principal, verb))
+            state[TAKE_TURN] = turn
             return
         self.take_rate(principal, class_of(scope))
         if self._in_flight[principal] >= self._in_flight_max:
@@ -95,10 +114,14 @@ class PrincipalLimits:
 
     async def _wait_for_turn(self, leaving: list[Callable[[], None]], principal: UUID, verb: str, path: str) -> None:
         """A turn of the object, then one of the verb: confirms that wait for a lock delay no release."""
-        await self._objects.take((principal, path))
-        leaving.append(partial(self._objects.give_back, (principal, path)))
-        await self._endings.take((principal, verb))
-        leaving.append(partial(self._endings.give_back, (principal, verb)))
+        await self._take(leaving, self._objects, (principal, path))
+        await self._take(leaving, self._endings, (principal, verb))
+
+    async def _take(
+        self, leaving: list[Callable[[], None]], turns: KeyedTurns[tuple[UUID, str]], key: tuple[UUID, str]
+    ) -> None:
+        await turns.take(key)
+        leaving.append(partial(turns.give_back, key))
 
     def _leave(self, principal: UUID) -> None:
         self._in_flight[principal] -= 1

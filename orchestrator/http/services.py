@@ -85,6 +85,8 @@ RESPONSE_VERSION: Final = "response_version"
 ENDING_VERB: Final = "ending_verb"
 SOURCE: Final = "source"
 """Members of a request's state that the edge sets (orchestrator/edge/edge.py)."""
+TAKE_TURN: Final = "take_turn"
+"""Member of a request's state: a callable that returns when the request may run; absent if it has its turn."""
 CALLER: Final = "caller"
 """Member of a request's state: its authenticated principal."""
 

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 TOKENS = "tests/api/nodes/test_unknown_tokens.py"
 
+REPETITIONS = "tests/operations/test_repetitions.py"
 OWNERS = "tests/api/reservations/test_owners_and_the_reserve.py"
 
 MUTANTS: list[Mutant] = [
@@ -145,10 +146,7 @@ MUTANTS: list[Mutant] = [
         "one principal takes every turn of the reserve",
         "edge",
         "orchestrator/http/principal_limits.py",
-        (
-            "await self._endings.take((principal, verb))\n"
-            "        leaving.append(partial(self._endings.give_back, (principal, verb)))"
-        ),
+        "await self._take(leaving, self._endings, (principal, verb))",
         "pass",
         ("tests/security/test_principal_limits.py::test_what_ends_something_waits_and_is_not_refused",),
     ),
@@ -156,10 +154,52 @@ MUTANTS: list[Mutant] = [
         "repetitions of a release take every turn",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "await self._objects.take((principal, path))\n"
-        "        leaving.append(partial(self._objects.give_back, (principal, path)))",
+        "await self._take(leaving, self._objects, (principal, path))",
         "pass",
         ("tests/security/test_principal_limits.py::test_repetitions_for_one_object_are_served_one_at_a_time",),
+    ),
+    Mutant(
+        "a repetition gets an answer that is older than itself",
+        "edge",
+        "orchestrator/edge/repetitions.py",
+        "                del self._waiting[key]\n            answer = await run()\n",
+        "                pass\n            answer = await run()\n            del self._waiting[key]\n",
+        (f"{REPETITIONS}::test_those_that_wait_share_the_next_transaction",),
+    ),
+    Mutant(
+        "each repetition has a transaction of its own",
+        "edge",
+        "orchestrator/edge/repetitions.py",
+        "if group is None:",
+        "if True:",
+        (
+            f"{REPETITIONS}::test_those_that_wait_share_the_next_transaction",
+            "tests/api/operations/test_repetitions.py::test_many_repetitions_take_few_transactions_and_get_the_same_answer",
+        ),
+    ),
+    Mutant(
+        "keys of one tenant share answers",
+        "edge",
+        "orchestrator/edge/repetitions.py",
+        "key = (operation.scope, repetition.principal, operation.fingerprint)",
+        "key = (operation.scope, operation.scope, operation.fingerprint)",
+        (f"{REPETITIONS}::test_only_identical_requests_of_one_principal_share",),
+    ),
+    Mutant(
+        "a repetition says that it had the effect of another request",
+        "edge",
+        "orchestrator/edge/repetitions.py",
+        "None if answer is None or _says_that_it_had_the_effect(answer) else answer",
+        "answer",
+        (f"{REPETITIONS}::test_the_request_that_had_the_effect_says_so_alone",),
+    ),
+    Mutant(
+        "a request with a key shares the operation of another",
+        "edge",
+        "orchestrator/http/principal_limits.py",
+        'any(name == KEY_HEADER for name, _ in scope["headers"])',
+        "False",
+        ("tests/security/test_principal_limits.py::test_requests_with_keys_are_served_one_at_a_time",),
     ),
     Mutant(
         "a failed request counts for ever",
@@ -269,8 +309,8 @@ MUTANTS: list[Mutant] = [
         "releases have a rate",
         "edge",
         "orchestrator/http/principal_limits.py",
-        "if verb := state.get(ENDING_VERB):\n            await self._wait",
-        "self.take_rate(principal, class_of(scope))\n        if verb := state.get(ENDING_VERB):\n            await self._wait",
+        "if verb := state.get(ENDING_VERB):\n            path",
+        "self.take_rate(principal, class_of(scope))\n        if verb := state.get(ENDING_VERB):\n            path",
         ("tests/security/test_rate_limits.py::test_what_ends_something_has_no_rate",),
     ),
     Mutant(

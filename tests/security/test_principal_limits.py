@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from berth.process.keyed_turns import KeyedTurns
 from orchestrator.edge.edge import Edge
 from orchestrator.edge.node_limits import NodeLimits
-from orchestrator.http.asgi import Receive, Scope, Send
-from orchestrator.http.principal_limits import PrincipalLimits
+from orchestrator.http.asgi import Receive, Scope, Send, State
+from orchestrator.http.principal_limits import ON_RESPONSE, REPEATING_SHARE, REPETITIONS_MAX, PrincipalLimits
 from orchestrator.http.rate_limits import RateLimits, RequestClass
+from orchestrator.http.services import ENDING_VERB, TAKE_TURN
 from orchestrator.problems import Problem
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import public_process
@@ -129,6 +130,43 @@ def test_repetitions_for_one_object_are_served_one_at_a_time() -> None:
         clients.app.let_go("/1/0/release")
         clients.app.let_go("/1/1/release")
         assert {answer.status_code for answer in await asyncio.gather(*repeated)} == {200}
+
+    asyncio.run(scene())
+
+
+def test_requests_with_keys_are_served_one_at_a_time() -> None:
+    """Those without pass, a bounded number at once, and take their turn with the operation that they share."""
+
+    async def scene() -> None:
+        limits = PrincipalLimits(IN_FLIGHT_MAX, ENDINGS_MAX, RateLimits(dict.fromkeys(RequestClass, 1_000.0)))
+        states: list[State] = []
+
+        def send(path: str, *headers: tuple[bytes, bytes]) -> asyncio.Task[None]:
+            states.append({ENDING_VERB: "release", ON_RESPONSE: []})
+            scope = {"path": path, "method": "POST", "headers": headers, "state": states[-1]}
+            return asyncio.create_task(limits.admit(scope, ONE))
+
+        one, other = "/api/v1/allocations/1/release", "/api/v1/allocations/2/release"
+        keyed = [send(one, (b"idempotency-key", b"a")), send(one, (b"idempotency-key", b"b"))]
+        await settle()
+        assert [task.done() for task in keyed] == [True, False]
+        without = [send(other) for _ in range(REPETITIONS_MAX)]
+        await settle()
+        passed = REPEATING_SHARE * ENDINGS_MAX
+        assert [task.done() for task in without] == [True] * passed + [False] * (REPETITIONS_MAX - passed)
+        turns = [asyncio.create_task(states[2 + number][TAKE_TURN]()) for number in range(passed)]
+        await settle()
+        assert [turn.done() for turn in turns] == [True] + [False] * (passed - 1), "one of an object at a time"
+        sent = [*keyed, *without, *turns]
+        while not all(task.done() for task in sent):
+            for state in states:
+                while state[ON_RESPONSE]:
+                    state[ON_RESPONSE].pop()()
+            await settle()
+        for state in states:
+            while state[ON_RESPONSE]:
+                state[ON_RESPONSE].pop()()
+        assert not limits.principals
 
     asyncio.run(scene())
 

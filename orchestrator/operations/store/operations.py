@@ -6,6 +6,7 @@ session's lock_timeout, and reads the first answer in a second statement (one st
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -18,12 +19,25 @@ from orchestrator.problems import OperationConflict, OperationFenced, OperationI
 
 
 @dataclass(frozen=True, slots=True)
+class Repetition:
+    """What a release, cancel or confirm without a key needs to share a transaction with identical requests.
+
+    `take_turn` returns when its principal may run it. `note_leader` is called with the key of the operation that answered it.
+    """
+
+    principal: UUID
+    take_turn: Callable[[], Awaitable[None]]
+    note_leader: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One client-visible write: its scope, idempotency key and content (SHA-256 fingerprint).
 
     `key_is_ours`: the client sent none, so it cannot be repeated. `ending`: it ends something (release, cancel, confirm),
     so it is not refused for want of room to remember it (P13).
     `caller`: what its audit row states (orchestrator/http/audited/callers.py).
+    `repetition`: it may be answered by the transaction of an identical request (orchestrator/edge/repetitions.py).
     """
 
     scope: UUID
@@ -34,6 +48,7 @@ class Operation:
     key_is_ours: bool = False
     ending: bool = False
     caller: JsonMapping | None = field(default=None, compare=False)
+    repetition: Repetition | None = field(default=None, compare=False)
 
     def caller_with(self, correlation_id: UUID) -> JsonObject:
         """The caller, with the correlation id of what the operation makes."""

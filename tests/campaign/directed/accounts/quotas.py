@@ -84,7 +84,7 @@ async def _send(
     state: dict[str, Any] = {ON_RESPONSE: []}
     if kind == "release":
         state[ENDING_VERB] = "release"
-    scope = {"method": "POST", "path": f"/api/v1/allocations/{number}/{kind}", "state": state}
+    scope = {"method": "POST", "path": f"/api/v1/allocations/{number}/{kind}", "headers": [], "state": state}
     began = asyncio.get_running_loop().time()
     outcome, code = Outcome.REFUSED, "invalid_state"
     try:
