@@ -95,9 +95,7 @@ def build_services(settings: Settings) -> Services:
         context=context,
         credentials=_credentials(settings, key_uses, break_glass),
         limits=_limits(settings),
-        owners=ObjectOwners(
-            database, {"allocations": find_tenants_of_allocations, "reservations": find_tenants_of_reservations}
-        ),
+        owners=_owners(database),
         catalogue=catalogue,
         gate=gate,
         creates=Batcher(
@@ -180,6 +178,11 @@ def _database(settings: Settings) -> Database:
         operations_max=settings.operations_max - settings.operations_max // 10,
         tenant_rows_max=settings.tenant_rows_max(),
     )
+
+
+def _owners(database: Database) -> ObjectOwners:
+    finders = {"allocations": find_tenants_of_allocations, "reservations": find_tenants_of_reservations}
+    return ObjectOwners(database, finders)
 
 
 def _limits(settings: Settings) -> PrincipalLimits:

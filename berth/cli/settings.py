@@ -73,6 +73,13 @@ class Settings(TemporalSettings):
         le=36_500,
         description="how long ended allocations are kept before `berth archive run` deletes them; 0: for ever",
     )
+    delivery_retention_days: int | None = Field(
+        None,
+        ge=0,
+        le=36_500,
+        description="how long ended webhook deliveries are kept before `berth archive run` deletes them, and nothing else does; "
+        "0: the webhook sender deletes them again; default: the archive leaves them alone",
+    )
     audit_retention_days: int = Field(
         0,
         ge=0,

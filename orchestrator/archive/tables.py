@@ -1,6 +1,7 @@
-"""Tables of the archive: sealed segments, and the allocations that were deleted because a segment contains them.
+"""Tables of the archive: sealed segments, the allocations that were deleted because of one, and what it alone deletes.
 
-`berth archive run` writes them (berth/cli/deployment/archive). Created by revisions 0013, 0020 and 0021; a test keeps both equal.
+`berth archive run` writes them (berth/cli/deployment/archive). Created by revisions 0013, 0020, 0021 and 0064; a test
+keeps both equal.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ archive_segments = Table(
     Column("audit_last", BigInteger),
     Column("audit_hash", SHA256_DIGEST),
     Column("name", Text),
-    CheckConstraint("kind in ('allocations', 'audit')", name="archive_segment_kind"),
+    CheckConstraint("kind in ('allocations', 'audit', 'webhook_deliveries')", name="archive_segment_kind"),
     CheckConstraint(
         "case kind when 'audit' then audit_first > 0 and audit_last >= audit_first and audit_hash is not null"
         " and deleted = audit_last - audit_first + 1"
@@ -38,4 +39,13 @@ archived_allocations = Table(
     Column("segment", BigInteger, ForeignKey("archive_segments.sequence"), nullable=False),
     Column("tenant_id", Uuid),
     Index("archived_allocations_by_segment", "segment"),
+)
+
+archive_uses = Table(
+    "archive_uses",
+    METADATA,
+    Column("kind", Text, primary_key=True),
+    Column("since", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("last_run", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    CheckConstraint("kind in ('webhook_deliveries')", name="archive_use_kind"),
 )

@@ -23,6 +23,8 @@ def test_an_operator_archives_checks_and_reads(database_url: str, tmp_path: Path
         "skipped": 0,
         "resumed": 0,
         "audit_rows": 0,
+        "deliveries": 0,
+        "deliveries_skipped": 0,
         "audit_held_at": None,
         "audit_unsent_from": None,
     }, done.stderr

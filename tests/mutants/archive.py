@@ -7,12 +7,54 @@ from tests.mutants.mutant import Mutant
 ROWS, RUNNING = "berth/cli/deployment/archive/rows.py", "berth/cli/deployment/archive/running.py"
 TESTS = ("tests/archive/test_running.py",)
 
+DELIVERY_ROWS, DELIVERIES = "berth/cli/deployment/archive/delivery_rows.py", "tests/archive/test_deliveries.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "sweepers delete old deliveries that are not archived",
+        "archive",
+        "orchestrator/webhooks/store/deliveries.py",
+        "      and not exists (select from archive_uses u where u.kind = 'webhook_deliveries') order by d.ended_at",
+        "      order by d.ended_at",
+        (f"{DELIVERIES}::test_sweepers_leave_deliveries_to_the_archive_while_it_is_used",),
+    ),
+    Mutant(
+        "sweepers delete many deliveries that are not archived",
+        "archive",
+        "orchestrator/webhooks/store/deliveries.py",
+        "where d.ended_at is not null and not exists (select from archive_uses u where u.kind = 'webhook_deliveries') limit",
+        "where d.ended_at is not null limit",
+        (f"{DELIVERIES}::test_sweepers_leave_deliveries_to_the_archive_while_it_is_used",),
+    ),
+    Mutant(
+        "a delivery is deleted that was sent again since it was sealed",
+        "archive",
+        DELIVERY_ROWS,
+        "for place, text in found if Line(place.key, text).sha256 == sealed.digests[place.key]]",
+        "for place, _ in found]",
+        (f"{DELIVERIES}::test_a_delivery_that_is_sent_again_or_locked_stays",),
+    ),
+    Mutant(
+        "a run without deliveries gives them back to the sweepers",
+        "archive",
+        RUNNING,
+        "        if days is None:\n            return\n        use_archive(self._connection, days)",
+        "        use_archive(self._connection, days or 0)",
+        (f"{DELIVERIES}::test_sweepers_leave_deliveries_to_the_archive_while_it_is_used",),
+    ),
+    Mutant(
+        "deliveries of another database are taken for sealed ones",
+        "archive",
+        RUNNING,
+        "    Kind.DELIVERIES: count_known_deliveries,",
+        "    Kind.DELIVERIES: lambda _connection, _sealed: 1,",
+        (f"{DELIVERIES}::test_sealed_deliveries_of_another_database_are_not_deleted",),
+    ),
     Mutant(
         "rows are deleted that changed since they were sealed",
         "archive",
         ROWS,
-        "for found, text in now if Line(str(found), text).sha256 == sealed.digests[found]]",
+        "for found, text in now if Line(str(found), text).sha256 == sealed.digests[str(found)]]",
         "for found, text in now if text]",
         TESTS,
     ),

@@ -167,7 +167,7 @@ MUTANTS: list[Mutant] = [
         (f"{REPETITIONS}::test_those_that_wait_share_the_next_transaction",),
     ),
     Mutant(
-        "each repetition has a transaction of its own",
+        "each repetition has its transaction",
         "edge",
         "orchestrator/edge/repetitions.py",
         "if group is None:",

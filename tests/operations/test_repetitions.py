@@ -72,7 +72,7 @@ class Requests:
 
 
 def play(scene: Callable[[Requests], Awaitable[None]]) -> None:
-    """Run the scene in a loop of its own; no entry may be left."""
+    """Run the scene; no entry may be left."""
 
     async def whole() -> None:
         requests = Requests()

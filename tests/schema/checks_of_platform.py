@@ -110,7 +110,9 @@ CHECKS = {
         ({}, {"number": 2, "previous_sha256": b"x"}),
     ),
     "maintenance_window_state": Check("maintenance_windows", ({**_OVER, "state": "unknown"},), ({}, _ACTIVE, _OVER, _OFF)),
-    "archive_segment_kind": Check("archive_segments", ({"kind": "events"}, {"kind": ""})),
+    "archive_segment_kind": Check(
+        "archive_segments", ({"kind": "events"}, {"kind": ""}), ({"kind": "webhook_deliveries"},)
+    ),
     "archive_segment_of_audit": Check(
         "archive_segments",
         (
@@ -124,6 +126,7 @@ CHECKS = {
         ),
         (_OF_AUDIT,),
     ),
+    "archive_use_kind": Check("archive_uses", ({"kind": "allocations"}, {"kind": ""})),
     "archive_segments_deleted_check": least("archive_segments", "deleted", 0),
     "archive_segments_manifest_sha256_check": Check(
         "archive_segments", ({"manifest_sha256": "0" * 63}, {"manifest_sha256": "G" * 64}), ({"manifest_sha256": "f" * 64},)

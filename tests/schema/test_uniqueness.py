@@ -127,6 +127,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
 SINGLE: dict[str, tuple[str, tuple[str, ...]]] = {
     "allocation_absences_pkey": ("allocation_absences", ("allocation_id",)),
     "archive_segments_pkey": ("archive_segments", ("sequence",)),
+    "archive_uses_pkey": ("archive_uses", ("kind",)),
     "archived_allocations_pkey": ("archived_allocations", ("allocation_id",)),
     "audit_anchor_pkey": ("audit_anchor", ("one",)),
     "audit_batches_pkey": ("audit_batches", ("recorder",)),

@@ -28,6 +28,7 @@ TENANT, NODE, ALLOCATION, RESERVATION, OTHER = (number(n) for n in range(1, 6))
 FIRST: dict[str, Row] = {
     "archive_segments": {"sequence": 1, "manifest_sha256": "0" * 64, "destination": "/archive", "deleted": 0},
     "archived_allocations": {"allocation_id": ALLOCATION, "segment": 1},
+    "archive_uses": {"kind": "webhook_deliveries"},
     "allocation_absences": {"allocation_id": ALLOCATION, "node_id": NODE, "first_missed": NOW, "last_missed": NOW},
     "allocation_timeline": {
         "id": 1, "allocation_id": ALLOCATION, "kind": "transition", "to_state": "requested", "row_version": 1,

@@ -42,7 +42,7 @@ from set_config('berth.caller', %(caller)s, true) as caller cross join set_confi
 class Confirm:
     """A request to confirm a hold of the tenant: by its holder, or by an operator in the holder's place.
 
-    `claimant`: for whom it may take the reserve of connections.
+    `claimant`: the principal for which it may take the reserve of connections.
     """
 
     operation: Operation

@@ -86,13 +86,14 @@ returning d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.
 _SWEEP = """
 with old as materialized (
     select d.webhook_id, d.number from webhook_deliveries d
-    where d.ended_at < statement_timestamp() - make_interval(secs => :seconds) order by d.ended_at limit :limit
+    where d.ended_at < statement_timestamp() - make_interval(secs => :seconds)
+      and not exists (select from archive_uses u where u.kind = 'webhook_deliveries') order by d.ended_at limit :limit
 ), many as materialized (
     select d.webhook_id, d.number from webhooks w cross join lateral (
         select * from webhook_deliveries x
         where x.webhook_id = w.id and x.number <= case when w.state = 'deleted' then w.numbered else w.numbered - :kept end
         order by x.number limit :limit
-    ) d where d.ended_at is not null limit :limit
+    ) d where d.ended_at is not null and not exists (select from archive_uses u where u.kind = 'webhook_deliveries') limit :limit
 ), gone as (
     delete from webhook_deliveries d using (select * from old union select * from many) x
     where d.webhook_id = x.webhook_id and d.number = x.number returning 1

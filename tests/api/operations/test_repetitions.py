@@ -87,7 +87,7 @@ def test_many_repetitions_take_few_transactions_and_get_the_same_answer(
     assert stored(api, tenant) == after + 1
 
 
-def test_repetitions_with_keys_of_their_own_are_operations_of_their_own(api: PublicApi, place: Place) -> None:
+def test_repetitions_with_different_keys_are_different_operations(api: PublicApi, place: Place) -> None:
     tenant = new_tenant(api.admin)
     allocation = rent(tenant, place)["allocation_id"]
     before = stored(api, tenant)
@@ -117,7 +117,7 @@ def test_a_first_request_whose_session_ends_fails_alone(api: PublicApi, place: P
 
 
 def test_another_tenants_request_shares_no_answer(api: PublicApi, place: Place) -> None:
-    """Nor does another key of the tenant, whose requests have rows of their own in the audit."""
+    """Nor does another API key of the tenant: the audit names the one that released."""
     tenant, other = new_tenant(api.admin), new_tenant(api.admin)
     made = api.admin.make("/admin/api-keys", {"name": fresh("key"), "role": "tenant", "tenant_id": tenant.tenant_id})
     second = Caller(tenant.http, made["key"], tenant.tenant_id)

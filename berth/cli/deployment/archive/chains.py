@@ -27,6 +27,7 @@ from berth.process.json_objects import JsonObject
 @dataclass
 class Judged:
     """What a check of an archive found. `repeated`: allocations in several segments, because they were locked or changed.
+    `deliveries_repeated`: likewise, or because they were sent again.
 
     `audit_head`: sequence and hash of the newest row of the audit in it, whose chain was recomputed; None if it has none.
     """
@@ -35,6 +36,8 @@ class Judged:
     allocations: int = 0
     repeated: int = 0
     audit_rows: int = 0
+    deliveries: int = 0
+    deliveries_repeated: int = 0
     audit_head: str | None = None
     unsealed: list[str] = field(default_factory=list)
     """Files that no manifest names: an interrupted run left them."""
@@ -82,7 +85,8 @@ def follow_segment(segment: Segment, lines: list[Line], before: KnownRow | None 
 
 def judge(destination: Destination) -> Judged:
     """Check every manifest and segment. The first manifest may name a previous one: it lies in an earlier directory."""
-    judged, seen = Judged(), Counter[str]()
+    judged = Judged()
+    seen: dict[Kind, Counter[str]] = {kind: Counter() for kind in Kind}
     named: set[str] = set()
     before: tuple[Manifest, str] | None = None
     head: KnownRow | None = None
@@ -98,13 +102,19 @@ def judge(destination: Destination) -> Judged:
                     judged.audit_rows += len(lines)
                     head = follow_segment(segment, lines, head)
                 else:
-                    seen.update(line.key for line in lines)
+                    seen[segment.kind].update(line.key for line in lines)
             except ArchiveProblem as problem:
                 judged.violations.append(str(problem))
     judged.audit_head = None if head is None else f"{head.sequence}:{head.hash.hex()}"
-    judged.allocations, judged.repeated = len(seen), sum(count > 1 for count in seen.values())
+    judged.allocations, judged.repeated = _counted(seen[Kind.ALLOCATIONS])
+    judged.deliveries, judged.deliveries_repeated = _counted(seen[Kind.DELIVERIES])
     judged.unsealed = [name for name in destination.names() if name not in named]
     return judged
+
+
+def _counted(seen: Counter[str]) -> tuple[int, int]:
+    """How many there are, and how many of them are there more than once."""
+    return len(seen), sum(count > 1 for count in seen.values())
 
 
 def _breaks(before: tuple[Manifest, str] | None, manifest: Manifest) -> Iterator[str]:
@@ -126,6 +136,11 @@ def find_allocation(destination: Destination, allocation_id: str) -> JsonObject 
 def find_audit_row(destination: Destination, sequence: int) -> JsonObject | None:
     """Return a row of the audit in the archive; None if it is not there. Raises `ArchiveProblem`."""
     return _find(destination, Kind.AUDIT, str(sequence), lambda s: int(s.first) <= sequence <= int(s.last))
+
+
+def find_delivery(destination: Destination, key: str) -> JsonObject | None:
+    """Return the newest row of a delivery in the archive; None if there is none. Raises `ArchiveProblem`."""
+    return _find(destination, Kind.DELIVERIES, key, lambda s: s.first <= key <= s.last)
 
 
 def _find(destination: Destination, kind: Kind, key: str, may_contain: Callable[[Segment], bool]) -> JsonObject | None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from berth.cli.deployment.archive.running import Retention
 
 app = typer.Typer(
-    no_args_is_help=True, help="Archive ended allocations and old rows of the audit before they are deleted."
+    no_args_is_help=True,
+    help="Archive ended allocations, ended webhook deliveries and old rows of the audit before they are deleted.",
 )
 ArchiveArgument = Annotated[str, typer.Argument(help="directory of the archive, or s3://bucket/prefix")]
 
@@ -34,27 +35,36 @@ def run(
         int | None,
         typer.Option(min=0, help="archive rows of the audit that old; 0: none [env: BERTH_AUDIT_RETENTION_DAYS]"),
     ] = None,
+    delivery_days: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="archive webhook deliveries that ended that many days ago; 0: end that [env: BERTH_DELIVERY_RETENTION_DAYS]",
+        ),
+    ] = None,
 ) -> None:
-    """Archive and delete allocations, and rows of the audit, past their retention. Safe to repeat and to interrupt."""
+    """Archive and delete allocations, deliveries and rows of the audit past their retention. Safe to repeat and to interrupt."""
     # psycopg, for this command alone: start-up stays light for all others.
     from berth.cli.deployment.archive.running import run_archive
 
-    retention = _retention(session, days, audit_days)
+    retention = _retention(session, days, audit_days, delivery_days)
     with _named(), session.errors.status("archiving") as status:
         done = run_archive(
             session.database_url(),
             find_destination(session, to),
             retention,
             show=lambda so_far: status.update(
-                f"{so_far.deleted} allocations and {so_far.audit_rows} rows of the audit in {so_far.segments} segments"
+                f"{so_far.deleted} allocations, {so_far.deliveries} deliveries and {so_far.audit_rows} rows of the audit in "
+                f"{so_far.segments} segments"
             ),
         )
     if session.json:
         session.console.print_json(data=asdict(done))
         return
     session.console.print(
-        f"{done.deleted} allocations and {done.audit_rows} rows of the audit archived and deleted, in {done.segments} segments; "
-        f"{done.skipped} allocations left for a later run; {done.resumed} segments of an interrupted run finished",
+        f"{done.deleted} allocations, {done.deliveries} deliveries and {done.audit_rows} rows of the audit archived and deleted, "
+        f"in {done.segments} segments; {done.skipped} allocations and {done.deliveries_skipped} deliveries left for a later run; "
+        f"{done.resumed} segments of an interrupted run finished",
         markup=False,
         soft_wrap=True,
     )
@@ -74,7 +84,7 @@ def run(
         )
 
 
-def _retention(session: Session, days: int | None, audit_days: int | None) -> Retention:
+def _retention(session: Session, days: int | None, audit_days: int | None, delivery_days: int | None) -> Retention:
     """What the options or else the settings say. Raises `Refused` if nothing would leave, or the audit before allocations."""
     # As above.
     from berth.cli.deployment.archive.audit_rows import DAYS_MIN
@@ -92,7 +102,8 @@ def _retention(session: Session, days: int | None, audit_days: int | None) -> Re
             " or 0, which keeps the audit for ever; nothing was archived",
             code="audit_retention_too_short",
         )
-    return Retention(kept, audit)
+    deliveries = session.settings.delivery_retention_days if delivery_days is None else delivery_days
+    return Retention(kept, audit, deliveries)
 
 
 @command(app, "verify")
@@ -110,8 +121,10 @@ def verify(session: Session, archive: ArchiveArgument) -> None:
         return
     session.console.print(
         f"{judged.manifests} manifests, {judged.allocations} allocations, {judged.repeated} of them in several segments, "
+        f"{judged.deliveries} deliveries, {judged.deliveries_repeated} of them in several segments, "
         f"{judged.audit_rows} rows of the audit",
         markup=False,
+        soft_wrap=True,
     )
     if judged.audit_head is not None:
         session.console.print(f"head of the archived audit {judged.audit_head}", markup=False, soft_wrap=True)
@@ -131,24 +144,43 @@ def show(
     archive: ArchiveArgument,
     allocation: Annotated[UUID | None, typer.Option(help="id of the allocation")] = None,
     audit_row: Annotated[int | None, typer.Option(min=1, help="sequence of the row of the audit")] = None,
+    delivery: Annotated[
+        str | None, typer.Option(metavar="WEBHOOK/NUMBER", help="webhook and number of the delivery")
+    ] = None,
 ) -> None:
-    """Print everything that the archive contains of an allocation, or a row of the audit, as JSON."""
+    """Print everything that the archive contains of an allocation, a row of the audit or a delivery, as JSON."""
     # As above.
-    from berth.cli.deployment.archive.chains import find_allocation, find_audit_row
+    from berth.cli.deployment.archive.chains import find_allocation, find_audit_row, find_delivery
 
+    if sum(option is not None for option in (allocation, audit_row, delivery)) != 1:
+        raise Refused("give one of --allocation, --audit-row and --delivery", code="usage", exit_code=USAGE)
     with _named():
-        if allocation is not None and audit_row is None:
-            found, what = (
-                find_allocation(find_destination(session, archive), str(allocation)),
-                f"allocation {allocation}",
-            )
-        elif audit_row is not None and allocation is None:
-            found, what = find_audit_row(find_destination(session, archive), audit_row), f"row {audit_row} of the audit"
+        destination = find_destination(session, archive)
+        if allocation is not None:
+            found, what = find_allocation(destination, str(allocation)), f"allocation {allocation}"
+        elif audit_row is not None:
+            found, what = find_audit_row(destination, audit_row), f"row {audit_row} of the audit"
         else:
-            raise Refused("give --allocation or --audit-row", code="usage", exit_code=USAGE)
+            found, what = find_delivery(destination, _delivery_key(delivery or "")), f"delivery {delivery}"
     if found is None:
         raise Refused(f"the archive {archive} contains no {what}", code="not_found")
     session.console.print_json(data=found)
+
+
+def _delivery_key(named: str) -> str:
+    """The key of a delivery's line, from WEBHOOK/NUMBER. Raises `Refused`."""
+    # As above.
+    from berth.cli.deployment.archive.delivery_rows import Place
+
+    webhook, _, number = named.partition("/")
+    try:
+        return Place(UUID(webhook), int(number)).key
+    except ValueError:
+        raise Refused(
+            f"{named!r} names no delivery; give the webhook's id, a slash and the delivery's number",
+            code="usage",
+            exit_code=USAGE,
+        ) from None
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Names and content of segments and manifests. Pure: no I/O and no clock.
 
-A segment is gzip-compressed newline-delimited JSON: one allocation per line, in order of ids, or one row of the audit, in order
-of sequences. Its manifest contains its SHA-256 and that of the manifest before, so that the manifests form a chain. Both are
-bytes that depend on content alone.
+A segment is gzip-compressed newline-delimited JSON: one allocation per line, in order of ids, one row of the audit, in order of
+sequences, or one delivery, in order of webhooks and numbers. Its manifest contains its SHA-256 and that of the manifest before,
+so that the manifests form a chain. Both are bytes that depend on content alone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ class Kind(StrEnum):
 
     ALLOCATIONS = "allocations"
     AUDIT = "audit"
+    DELIVERIES = "webhook_deliveries"
 
 
-_KEYS = {Kind.ALLOCATIONS: "allocation_id", Kind.AUDIT: "sequence"}
+_KEYS = {Kind.ALLOCATIONS: "allocation_id", Kind.AUDIT: "sequence", Kind.DELIVERIES: "delivery"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An allocation with all rows that belong to it, or a row of the audit, as JSON text. `key`: its id or sequence."""
+    """An allocation with all rows that belong to it, a row of the audit, or a delivery, as JSON text.
+
+    `key`: the allocation's id, the row's sequence, or the delivery's webhook and number.
+    """
 
     key: str
     text: str

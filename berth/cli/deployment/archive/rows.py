@@ -1,7 +1,7 @@
 """SQL of the archive: which allocations may leave, all rows that belong to one, and their deletion.
 
 What belongs to an allocation: its row, claims, timeline, tasks, absence and wipe certificate. What stays: metering, ledger,
-audit, orphans and reservations; the log, operations and webhook deliveries have other retentions.
+audit, orphans and reservations; webhook deliveries have segments apart, the log and operations other retentions.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment, whose rows may be deleted. `digests`: of allocations, the digest of each line by id."""
+    """A sealed segment, whose rows may be deleted. `digests`: except of the audit, that of each line by its key."""
 
     sequence: int
     manifest_sha256: str
     destination: str
     segment: Segment
-    digests: Mapping[UUID, str]
+    digests: Mapping[str, str]
 
 
 @contextmanager
@@ -162,9 +162,9 @@ def delete_sealed(connection: Connection, sealed: Sealed) -> int:
     with connection.transaction():
         connection.execute("select set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
         connection.execute("set local timezone = 'UTC'")
-        locked = [row[0] for row in connection.execute(_LOCK_ROWS, (list(sealed.digests),)).fetchall()]
+        locked = [row[0] for row in connection.execute(_LOCK_ROWS, (ids_of(sealed),)).fetchall()]
         now = connection.execute(_LINES, (locked,)).fetchall()
-        same = [found for found, text in now if Line(str(found), text).sha256 == sealed.digests[found]]
+        same = [found for found, text in now if Line(str(found), text).sha256 == sealed.digests[str(found)]]
         record = (sealed.sequence, sealed.manifest_sha256, sealed.destination, len(same), sealed.segment.name)
         connection.execute(_RECORD, record)
         connection.execute(_REMEMBER, {"segment": sealed.sequence, "ids": same})
@@ -177,7 +177,12 @@ def delete_sealed(connection: Connection, sealed: Sealed) -> int:
     return len(same)
 
 
-def count_known(connection: Connection, ids: Sequence[UUID]) -> int:
-    """How many of these allocations this database has."""
-    row = connection.execute("select count(*) from allocations where id = any (%s)", (list(ids),)).fetchone()
+def count_known(connection: Connection, sealed: Sealed) -> int:
+    """How many of the segment's allocations this database has."""
+    row = connection.execute("select count(*) from allocations where id = any (%s)", (ids_of(sealed),)).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def ids_of(sealed: Sealed) -> list[UUID]:
+    """The allocations of a segment."""
+    return [UUID(key) for key in sealed.digests]

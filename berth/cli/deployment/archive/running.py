@@ -1,4 +1,4 @@
-"""`berth archive run`: seals segments of ended allocations, and of old rows of the audit, and deletes their rows after that.
+"""`berth archive run`: seals segments of ended allocations, deliveries and old rows of the audit, and deletes their rows then.
 
 For each segment: write it, write its manifest, delete its rows in one transaction that also records the segment. A kill
 loses nothing: a segment without a manifest is no part of the archive, and the next run finishes a manifest that the database
@@ -7,7 +7,7 @@ does not know: it deletes the rows that are still as they were sealed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -22,6 +22,15 @@ from berth.cli.deployment.archive.audit_rows import (
 )
 from berth.cli.deployment.archive.chains import follow_segment, read_segment, stored_manifests
 from berth.cli.deployment.archive.crash_points import CrashPoint
+from berth.cli.deployment.archive.delivery_rows import (
+    FIRST_PLACE,
+    count_known_deliveries,
+    delete_sealed_deliveries,
+    find_deliveries,
+    place_of,
+    read_delivery_lines,
+    use_archive,
+)
 from berth.cli.deployment.archive.directory import Destination
 from berth.cli.deployment.archive.manifests import Kind, Line, Manifest, describe, digest_of, pack
 from berth.cli.deployment.archive.problems import ArchiveProblem
@@ -45,22 +54,37 @@ ALLOCATIONS_MAX = 1_000
 """Of a segment, and so of a deletion: a transaction holds the rows of as many allocations."""
 AUDIT_ROWS_MAX = 10_000
 """Of a segment, and so of a deletion."""
+DELIVERIES_MAX = 10_000
+"""Of a segment, and so of a deletion."""
 SEGMENT_BYTES_MAX = 32 * 2**20
 """Of a segment before compression, unless one allocation alone is larger."""
 _LOWEST = UUID(int=0)
+_DELETE: Mapping[Kind, Callable[[Connection, Sealed], int]] = {
+    Kind.ALLOCATIONS: delete_sealed,
+    Kind.AUDIT: delete_sealed_rows,
+    Kind.DELIVERIES: delete_sealed_deliveries,
+}
+_COUNTED: Mapping[Kind, Callable[[Connection, Sealed], int]] = {
+    Kind.ALLOCATIONS: count_known,
+    Kind.DELIVERIES: count_known_deliveries,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """After how many days allocations, and rows of the audit, leave; `audit_days` 0: never."""
+    """After how many days allocations, rows of the audit, and deliveries leave; `audit_days` 0: never.
+
+    `delivery_days` None: this run leaves deliveries alone; 0: sweepers delete them again, and no archive contains them.
+    """
 
     days: int
     audit_days: int = 0
+    delivery_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run did. `skipped`: sealed, but locked or changed meanwhile; a later segment contains them again.
+    """What a run did. `skipped`, `deliveries_skipped`: sealed, but locked or changed meanwhile; a later segment has them again.
 
     `audit_held_at`: a row of the audit that is due and stays, with all behind it: it proves the cleanup of an allocation that
     the database still has. `audit_unsent_from`: from this row on, rows that are due stay because a stream has not sent them.
@@ -71,6 +95,8 @@ class Archived:
     skipped: int = 0
     resumed: int = 0
     audit_rows: int = 0
+    deliveries: int = 0
+    deliveries_skipped: int = 0
     audit_held_at: int | None = None
     audit_unsent_from: int | None = None
 
@@ -79,7 +105,12 @@ class Archived:
         done = replace(self, segments=self.segments + 1, resumed=self.resumed + resumed)
         if sealed.segment.kind is Kind.AUDIT:
             return replace(done, audit_rows=done.audit_rows + deleted)
-        return replace(done, deleted=done.deleted + deleted, skipped=done.skipped + len(sealed.digests) - deleted)
+        skipped = len(sealed.digests) - deleted
+        if sealed.segment.kind is Kind.DELIVERIES:
+            return replace(
+                done, deliveries=done.deliveries + deleted, deliveries_skipped=done.deliveries_skipped + skipped
+            )
+        return replace(done, deleted=done.deleted + deleted, skipped=done.skipped + skipped)
 
 
 def run_archive(
@@ -104,6 +135,7 @@ def run_archive(
             run = _Run(connection, destination, retention, read_head(connection), show)
             run.resume()
             run.archive_allocations(allocations_max)
+            run.archive_deliveries()
             run.archive_audit()
     return run.done
 
@@ -136,13 +168,13 @@ class _Run:
             (segment,) = manifest.segments
             lines = read_segment(self._destination, segment)
             audit = segment.kind is Kind.AUDIT
-            digests = {} if audit else {UUID(line.key): line.sha256 for line in lines}
+            digests = {} if audit else {line.key: line.sha256 for line in lines}
             sealed = Sealed(manifest.sequence, digest, self._destination.name, segment, digests)
             if audit:
                 if not is_of_database(self._connection, sealed):
                     raise self._foreign(manifest)
                 follow_segment(segment, lines)
-            elif count_known(self._connection, list(digests)) == 0:
+            elif _COUNTED[segment.kind](self._connection, sealed) == 0:
                 raise self._foreign(manifest)
             self._delete(sealed, resumed=True)
         self._show(self.done)
@@ -155,6 +187,20 @@ class _Run:
             lines = read_lines(self._connection, found, SEGMENT_BYTES_MAX)
             self._delete(self._seal(lines, Kind.ALLOCATIONS, days))
             after = UUID(lines[-1].key)
+
+    def archive_deliveries(self) -> None:
+        """Archive and delete the deliveries that ended before their retention; sweepers leave them to the archive before that."""
+        after, days = FIRST_PLACE, self._retention.delivery_days
+        if days is None:
+            return
+        use_archive(self._connection, days)
+        while days and (found := find_deliveries(self._connection, after, days, DELIVERIES_MAX)):
+            reach(CrashPoint.BEFORE_SEGMENT)
+            after = found[-1]
+            lines = read_delivery_lines(self._connection, found, SEGMENT_BYTES_MAX)
+            if lines:
+                self._delete(self._seal(lines, Kind.DELIVERIES, days))
+                after = place_of(lines[-1].key)
 
     def archive_audit(self) -> None:
         """Archive and delete the rows of the audit that were recorded before their retention, but never the newest."""
@@ -182,12 +228,11 @@ class _Run:
         manifest = Manifest(sequence, self._head.manifest_sha256, moment, revision, days, [segment])
         self._destination.write(manifest.name, manifest.content())
         reach(CrashPoint.AFTER_MANIFEST)
-        digests = {UUID(line.key): line.sha256 for line in lines} if kind is Kind.ALLOCATIONS else {}
+        digests = {} if kind is Kind.AUDIT else {line.key: line.sha256 for line in lines}
         return Sealed(sequence, digest_of(manifest.content()), self._destination.name, segment, digests)
 
     def _delete(self, sealed: Sealed, *, resumed: bool = False) -> None:
-        delete = delete_sealed_rows if sealed.segment.kind is Kind.AUDIT else delete_sealed
-        deleted = delete(self._connection, sealed)
+        deleted = _DELETE[sealed.segment.kind](self._connection, sealed)
         self._head = Head(sealed.sequence, sealed.manifest_sha256)
         self.done = self.done.and_segment(sealed, deleted, resumed=resumed)
         self._show(self.done)
