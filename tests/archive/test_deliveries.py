@@ -14,6 +14,7 @@ from berth.cli.deployment.archive.chains import find_delivery, judge
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.delivery_rows import Place
 from berth.cli.deployment.archive.directory import Directory
+from berth.cli.deployment.archive.finding import archive_finding
 from berth.cli.deployment.archive.problems import ArchiveProblem
 from berth.cli.deployment.archive.running import Archived, Retention, run_archive
 from berth.local.servers import LocalPostgres
@@ -85,9 +86,9 @@ def test_a_line_names_the_allocation_of_its_event(database_url: str, tmp_path: P
     webhook = new_webhook(database_url)
     with connect(database_url) as connection:
         connection.execute(
-            "insert into log (version, prev_version, outbox_id, leader_id, event_id, event_type, subject, correlation_id, occurred_at, payload)"
-            " values (1, 0, 1, 'l', uuidv7(), 'provisioning.active', 'allocations/x', uuidv7(), clock_timestamp(),"
-            ' \'{"allocation_id": "the-allocation"}\')'
+            "insert into log (version, prev_version, outbox_id, leader_id, event_id, event_type, subject, correlation_id,"
+            " occurred_at, payload) values (1, 0, 1, 'l', uuidv7(), 'provisioning.active', 'allocations/x', uuidv7(),"
+            ' clock_timestamp(), \'{"allocation_id": "the-allocation"}\')'
         )
     webhook.deliver(1, 2, days=40)
     archive = Directory(tmp_path / "archive")
@@ -187,3 +188,12 @@ def test_sealed_deliveries_of_another_database_are_not_deleted(
         with pytest.raises(ArchiveProblem, match="does not continue"):
             run(other, Directory(tmp_path / "archive"))
         assert kept.numbers() == [1, 2]
+
+
+def test_doctor_warns_when_no_run_comes_any_more(database_url: str, tmp_path: Path) -> None:
+    assert archive_finding(database_url).verdict == "skipped"
+    run(database_url, Directory(tmp_path / "archive"))
+    assert archive_finding(as_role(database_url, Role.OPERATOR)).verdict == "ok"
+    with connect(database_url) as connection:
+        connection.execute("update archive_uses set last_run = clock_timestamp() - interval '4 days'")
+    assert archive_finding(database_url).verdict == "warning"

@@ -11,6 +11,14 @@ DELIVERY_ROWS, DELIVERIES = "berth/cli/deployment/archive/delivery_rows.py", "te
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "doctor does not notice that the archive of deliveries has stopped",
+        "archive",
+        "berth/cli/deployment/archive/finding.py",
+        "if days > DAYS_MAX:",
+        "if False:",
+        (f"{DELIVERIES}::test_doctor_warns_when_no_run_comes_any_more",),
+    ),
+    Mutant(
         "sweepers delete old deliveries that are not archived",
         "archive",
         "orchestrator/webhooks/store/deliveries.py",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psycopg
 
 import migrations
+from berth.cli.deployment.archive.finding import archive_finding
 from berth.cli.deployment.attestation_finding import attestation_finding
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.hardware_finding import hardware_finding
@@ -80,6 +81,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url), settings.sandbox_allowed)
     yield from operator_findings(url, settings)
+    yield archive_finding(url)
 
 
 def _fleet(readings: FleetReadings) -> Iterator[Finding]:
