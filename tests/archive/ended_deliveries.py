@@ -61,13 +61,13 @@ def new_webhook(url: str) -> Webhook:
     return made
 
 
-def sweep(url: str, days: float = 0.5) -> int:
+def sweep(url: str, days: float = 0.5, kept: int = 1_000) -> int:
     """One sweep of the webhook sender, with its rights; how many deliveries it deleted."""
     deleted: list[int] = []
 
     async def sweeping(context: Context) -> None:
         seconds = days * 86_400
-        deleted.append(await sweep_deliveries(context.for_platform(), seconds=seconds, kept=1_000, limit=1_000))
+        deleted.append(await sweep_deliveries(context.for_platform(), seconds=seconds, kept=kept, limit=1_000))
 
     run_with(as_role(url, Role.WEBHOOKS), sweeping)
     return deleted[0]

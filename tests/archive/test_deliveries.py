@@ -105,6 +105,7 @@ def test_sweepers_leave_deliveries_to_the_archive_while_it_is_used(database_url:
     webhook.deliver(3, 4, days=20)
     run(database_url, archive)
     assert (sweep(database_url), webhook.numbers()) == (0, [3, 4]), "not archived, so not deleted"
+    assert (sweep(database_url, kept=1), webhook.numbers()) == (0, [3, 4]), "however many there are"
     run(database_url, archive, Retention(400))
     assert sweep(database_url) == 0, "a run without deliveries changes nothing"
     assert run(database_url, archive, Retention(400, 0, 10)).deliveries == 2
@@ -146,16 +147,19 @@ def test_a_delivery_that_is_sent_again_or_locked_stays(database_url: str, tmp_pa
         def interfere() -> None:
             again = "update webhook_deliveries set state = 'pending', next_attempt_at = now(), ended_at = null where number = 2"
             rival.execute(again)
+            rival.execute("update webhook_deliveries set attempts = 3, ended_at = now() where number = 4")
             rival.execute("begin")
             rival.execute("select from webhook_deliveries where number = 3 for update")
 
         done = run(database_url, Interfering(tmp_path / "archive", interfere))
         rival.execute("rollback")
-    assert (done.segments, done.deliveries, done.deliveries_skipped) == (1, 2, 2)
-    assert webhook.numbers() == [2, 3]
-    assert run(database_url, Directory(tmp_path / "archive")).deliveries == 1
+    assert (done.segments, done.deliveries, done.deliveries_skipped) == (1, 1, 3)
+    assert webhook.numbers() == [2, 3, 4]
+    with connect(database_url) as connection:
+        connection.execute("update webhook_deliveries set ended_at = ended_at - interval '40 days' where number = 4")
+    assert run(database_url, Directory(tmp_path / "archive")).deliveries == 2
     judged = judge(Directory(tmp_path / "archive"))
-    assert (judged.deliveries, judged.deliveries_repeated, judged.violations) == (4, 1, [])
+    assert (judged.deliveries, judged.deliveries_repeated, judged.violations) == (4, 2, [])
     assert webhook.numbers() == [2]
 
 
