@@ -17,6 +17,18 @@ class RoleRequired(Forbidden):
     codes = ("role_required",)
 
 
+class ScopeRequired(Forbidden):
+    """The scopes of this API key do not cover the request; one of `extra["scopes_required"]` would."""
+
+    codes = ("scope_required",)
+
+
+class ScopesExceeded(Forbidden):
+    """An API key with scopes cannot make a credential that may do more; `extra["scopes_held"]` are its scopes."""
+
+    codes = ("scopes_exceeded",)
+
+
 class IdentityConflict(Forbidden):
     """Two keys were used as the identity of this node; its calls are refused until it enrols again."""
 

@@ -233,6 +233,7 @@ class Account(Answer):
 
     principal_id: UUID
     role: str
+    scopes: list[str] | None = None
     tenant: AccountTenant | None
     limits: AccountLimits | None
 
@@ -309,6 +310,7 @@ class ApiKey(Answer):
     last_used_at: datetime | None = None
     replaced_by: UUID | None = None
     break_glass: bool = False
+    scopes: list[str] | None = None
 
 
 class NewApiKey(ApiKey):

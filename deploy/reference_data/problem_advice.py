@@ -128,6 +128,11 @@ ADVICE: dict[str, tuple[str, str]] = {
         "use a key of the right role; suspended or deleted: ask the operator",
     ),
     "role_required": ("orchestrator/tenants/required_roles.py", "use a key or token with one of `roles_required`"),
+    "scope_required": (
+        "orchestrator/tenants/required_roles.py",
+        "use a key with one of `scopes_required`, or without scopes",
+    ),
+    "scopes_exceeded": ("orchestrator/tenants/scopes.py", "name fewer `scopes`, or use a key without scopes"),
     "second_operator_required": (
         "orchestrator/approvals/rules.py",
         "have another operator decide; the requester may withdraw the request",

@@ -25,6 +25,7 @@ from orchestrator.operations.store.operations import Operation
 from orchestrator.problems import NotFound
 from orchestrator.tenants.key_secrets import StoredSecret
 from orchestrator.tenants.principals import Actor
+from orchestrator.tenants.scopes import require_scopes
 from orchestrator.tenants.store import api_keys, key_changes
 from orchestrator.tenants.store.api_keys import KeyBounds, KeyWanted
 from orchestrator.tenants.store.key_changes import Rotation, rotate_key
@@ -40,6 +41,8 @@ class Execution:
     operation: Operation
     wait_seconds: float
     bounds: KeyBounds
+    held: frozenset[str] | None
+    """The scopes of the approver's key; None: not bounded."""
 
     @property
     def named(self) -> JsonObject:
@@ -58,9 +61,19 @@ def person_document(person: Person) -> JsonObject:
     }  # fmt: skip
 
 
-async def check_action(tx: Transaction, wanted: Wanted, bounds: KeyBounds) -> None:
-    """Raise the refusal that the action would end with if it were approved now."""
-    await _CHECKS[wanted.action](tx, wanted.subject_id, wanted.parameters, bounds)
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What a request asks for, with the bounds of new keys and the scopes of the requester's key."""
+
+    subject_id: UUID | None
+    parameters: JsonMapping
+    bounds: KeyBounds
+    held: frozenset[str] | None
+
+
+async def check_action(tx: Transaction, wanted: Wanted, bounds: KeyBounds, held: frozenset[str] | None) -> None:
+    """Raise the refusal that the action would end with if it were approved now; `held`: the scopes of the requester's key."""
+    await _CHECKS[wanted.action](tx, Requested(wanted.subject_id, wanted.parameters, bounds, held))
 
 
 async def perform_action(tx: Transaction, execution: Execution) -> JsonObject:
@@ -76,25 +89,29 @@ async def _stuck_allocation(tx: Transaction, allocation_id: UUID | None) -> Subj
     return subject
 
 
-async def _check_cleanup(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
-    await _stuck_allocation(tx, subject_id)
+async def _check_cleanup(tx: Transaction, requested: Requested) -> None:
+    await _stuck_allocation(tx, requested.subject_id)
 
 
-async def _check_creation(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
-    await api_keys.read_expiry(tx, moment_of(parameters["expires_at"]), bounds.lifetime_seconds_max)
+async def _check_creation(tx: Transaction, requested: Requested) -> None:
+    require_scopes(requested.held, requested.parameters.get("scopes"))
+    await _check_expiry(tx, requested)
 
 
-async def _check_revocation(
-    tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds
-) -> None:
-    assert subject_id is not None
-    await key_changes.read_key_tenant(tx, None, subject_id)
+async def _check_revocation(tx: Transaction, requested: Requested) -> None:
+    assert requested.subject_id is not None
+    await key_changes.read_key_tenant(tx, None, requested.subject_id)
 
 
-async def _check_rotation(tx: Transaction, subject_id: UUID | None, parameters: JsonMapping, bounds: KeyBounds) -> None:
-    assert subject_id is not None
-    await key_changes.lock_for_rotation(tx, None, subject_id)
-    await api_keys.read_expiry(tx, moment_of(parameters["expires_at"]), bounds.lifetime_seconds_max)
+async def _check_rotation(tx: Transaction, requested: Requested) -> None:
+    assert requested.subject_id is not None
+    await key_changes.lock_for_rotation(tx, None, requested.subject_id, requested.held)
+    await _check_expiry(tx, requested)
+
+
+async def _check_expiry(tx: Transaction, requested: Requested) -> None:
+    expires_at = moment_of(requested.parameters["expires_at"])
+    await api_keys.read_expiry(tx, expires_at, requested.bounds.lifetime_seconds_max)
 
 
 async def _clean_up(tx: Transaction, execution: Execution) -> JsonObject:
@@ -109,7 +126,10 @@ async def _clean_up(tx: Transaction, execution: Execution) -> JsonObject:
 async def _create_key(tx: Transaction, execution: Execution) -> JsonObject:
     asked = execution.approval.parameters
     expires_at = await api_keys.read_expiry(tx, moment_of(asked["expires_at"]), execution.bounds.lifetime_seconds_max)
-    wanted = KeyWanted(asked["name"], asked["role"], None, expires_at, asked["owner"], asked["break_glass"])
+    # A request of the version before has no scopes.
+    scopes = asked.get("scopes")
+    require_scopes(execution.held, scopes)
+    wanted = KeyWanted(asked["name"], asked["role"], None, expires_at, asked["owner"], asked["break_glass"], scopes)
     made = await api_keys.insert_api_key(tx, wanted, await _secret_of(tx, execution.approval), expires_at)
     detail = {**asked, "expires_at": made.expires_at, **execution.named}
     await _record(tx, execution, f"api-keys/{made.id}", detail)
@@ -121,7 +141,7 @@ async def _rotate_key(tx: Transaction, execution: Execution) -> JsonObject:
     assert approval.subject_id is not None
     asked = approval.parameters
     wanted = Rotation(asked["overlap_seconds"], moment_of(asked["expires_at"]), await _secret_of(tx, approval))
-    made, replaced = await rotate_key(tx, None, approval.subject_id, wanted, execution.bounds)
+    made, replaced = await rotate_key(tx, None, approval.subject_id, wanted, execution.bounds, execution.held)
     detail = {
         "replaced_by": made.id, "prefix": made.prefix, "expires_at": made.expires_at, "overlap_ends_at": replaced,
         **execution.named,
@@ -153,7 +173,7 @@ def moment_of(written: str | None) -> datetime | None:
     return None if written is None else datetime.fromisoformat(written)
 
 
-_Check = Callable[[Transaction, UUID | None, JsonMapping, KeyBounds], Awaitable[None]]
+_Check = Callable[[Transaction, Requested], Awaitable[None]]
 _CHECKS: Final[dict[ApprovalAction, _Check]] = {
     ApprovalAction.FORCE_CLEANUP: _check_cleanup,
     ApprovalAction.CREATE_KEY: _check_creation,

@@ -98,7 +98,7 @@ async def plain(allocation_id: str) -> NoReturn:
 
 
 @router.websocket("/{allocation_id}/console/attach")
-@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR)
+@requires(tenant=TENANT_WRITERS, operator=NO_OPERATOR, writes=True)
 async def attach(socket: WebSocket, allocation_id: str) -> None:
     """Join the tenant with the serial console of an active allocation.
 

@@ -52,7 +52,7 @@ from orchestrator.sites import run_endpoints as deploy_runs
 from orchestrator.tasks import endpoints as tasks
 from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
-from orchestrator.tenants.required_roles import required_roles
+from orchestrator.tenants.required_roles import declare_scope, required_roles
 from orchestrator.webhooks import endpoints as webhooks
 
 PUBLIC = {
@@ -144,10 +144,29 @@ def require_declared_roles(routes: Sequence[BaseRoute]) -> None:
             raise LookupError(f"{route.path} declares no roles; decorate its endpoint with @requires") from error
 
 
+def declare_scopes(routes: Sequence[BaseRoute]) -> None:
+    """Derive the scope of each endpoint with roles. Raises LookupError for a route without a tag that names a noun of scopes.
+
+    A WebSocket has no tags; it has those of the request without an upgrade, which each of them has at its path.
+    """
+    found = list(iter_route_contexts(routes))
+    tags: dict[str | None, str] = {route.path: route.tags[0] for route in found if route.methods and route.tags}
+    for route in found:
+        assert route.endpoint is not None
+        if required_roles(route.endpoint) is None:
+            continue
+        tag = tags.get(route.path)
+        if tag is None:
+            raise LookupError(f"{route.path} has no tag, so it has no scope; give its router one")
+        for method in route.methods or {"WS"}:
+            declare_scope(route.endpoint, tag, method)
+
+
 # One level deep and shared by all applications: FastAPI analyses every endpoint again for each level and each application.
 PUBLIC_ROUTES = _routes(PUBLIC)
 """What the public listener routes."""
 require_declared_roles(PUBLIC_ROUTES)
+declare_scopes(PUBLIC_ROUTES)
 
 PUBLIC_WRITES = WriteEndpoints(iter_route_contexts(PUBLIC_ROUTES))
 """The endpoints of the public listener's writes by method and path."""

@@ -185,7 +185,7 @@ def _range(begin: str, end: str, settings: Settings) -> tuple[bytes, bytes]:
 
 
 @router.get("/status", response_model=schemas.CommitStatus)
-@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR)
+@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR, writes=True)
 async def status(
     query: Annotated[schemas.StatusQuery, Query()], request: Request, caller: Caller, parts: Parts
 ) -> Response:

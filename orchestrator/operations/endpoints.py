@@ -50,7 +50,7 @@ OperationKeyPath = Annotated[
 
 
 @router.get("/operations/{key:path}", response_model=Operation)
-@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR)
+@requires(tenant=TENANT_WRITERS, operator=EVERY_OPERATOR, writes=True)
 async def ask(
     key: OperationKeyPath,
     query: Annotated[OperationQuery, Query()],

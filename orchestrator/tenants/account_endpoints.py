@@ -21,7 +21,7 @@ router = APIRouter(tags=["account"], responses=PROBLEM_RESPONSES)
 @router.get("/me", response_model=Account)
 @requires(tenant=EVERY_TENANT_ROLE, operator=EVERY_OPERATOR)
 async def me(caller: Caller, parts: Parts) -> Response:
-    """Principal, role, tenant and limits of the caller; an operator has no tenant and no limits."""
+    """Principal, role, scopes, tenant and limits of the caller; an operator has no tenant and no limits."""
     database = parts.context.database
     if caller.tenant_id is None:
         await note_head(database)
@@ -32,6 +32,7 @@ async def me(caller: Caller, parts: Parts) -> Response:
         {
             "principal_id": caller.id,
             "role": caller.role,
+            "scopes": None if caller.scopes is None else sorted(caller.scopes),
             "tenant": None if tenant is None else {"id": tenant.id, "name": tenant.name, "state": tenant.state},
             "limits": None
             if tenant is None

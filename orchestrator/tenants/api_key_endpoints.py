@@ -55,11 +55,10 @@ async def create(body: CreateApiKey, write: AdminWrite) -> Response:
     """Make a key; its secret is returned in this answer (and in its replays to the same caller) and nowhere else."""
     role = TenantRole.ADMIN if body.role == "tenant" else body.role
     if write.parts.settings.four_eyes and body.tenant_id is None:
-        shown = body.model_dump(mode="json", include={"name", "expires_at", "owner", "break_glass"})
+        shown = body.model_dump(mode="json", include={"name", "expires_at", "owner", "break_glass", "scopes"})
         return await request_second_with_key(write, body, ApprovalAction.CREATE_KEY, None, {**shown, "role": str(role)})
-    return await _create(
-        write, body, KeyWanted(body.name, role, body.tenant_id, body.expires_at, body.owner, body.break_glass)
-    )
+    wanted = KeyWanted(body.name, role, body.tenant_id, body.expires_at, body.owner, body.break_glass, body.scopes)
+    return await _create(write, body, wanted)
 
 
 @router.get("", response_model=Page[ApiKey])
@@ -74,7 +73,7 @@ async def list_all(query: Annotated[ApiKeyQuery, Query()], caller: AdminCaller, 
 @router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey, responses=REQUESTED_WITH_KEY)
 @requires(tenant=NO_TENANT, operator=OPERATOR_ADMINS)
 async def rotate(key_id: UUID, write: AdminWrite, body: RotateApiKey | None = None) -> Response:
-    """Make a key of the same name, role and owner in place of this one, which stays valid during the overlap."""
+    """Make a key of the same name, role, owner and scopes in place of this one, which stays valid during the overlap."""
     asked = body or RotateApiKey()
     if await _needs_second(write, key_id):
         return await request_second_with_key(
@@ -96,9 +95,8 @@ async def revoke(key_id: UUID, write: AdminWrite) -> Response:
 @requires(tenant=TENANT_ADMINS, operator=NO_OPERATOR)
 async def create_own(body: CreateOwnApiKey, write: TenantWrite) -> Response:
     """Make a key of the tenant; its secret is in this answer (and in its replays to the same caller) and nowhere else."""
-    return await _create(
-        write, body, KeyWanted(body.name, body.role, write.caller.tenant_id, body.expires_at, body.owner)
-    )
+    wanted = KeyWanted(body.name, body.role, write.caller.tenant_id, body.expires_at, body.owner, scopes=body.scopes)
+    return await _create(write, body, wanted)
 
 
 @own_router.get("", response_model=Page[ApiKey])
@@ -114,7 +112,7 @@ async def list_own(query: Annotated[PageQuery, Query()], caller: TenantCaller, p
 @own_router.post("/{key_id}/rotate", status_code=201, response_model=RotatedApiKey)
 @requires(tenant=TENANT_ADMINS, operator=NO_OPERATOR)
 async def rotate_own(key_id: UUID, write: TenantWrite, body: RotateApiKey | None = None) -> Response:
-    """Make a key of the same name, role and owner in place of this one, which stays valid during the overlap."""
+    """Make a key of the same name, role, owner and scopes in place of this one, which stays valid during the overlap."""
     return await _rotate(write, key_id, body or RotateApiKey())
 
 

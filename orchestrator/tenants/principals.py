@@ -34,6 +34,7 @@ class Principal:
     `ends_at`: its API key expires then, by this process's monotonic clock; None: it does not expire.
     `break_glass`: its API key is for emergencies, and its uses are events. `owner`: the owner of its API key, or the subject of
     its token, by which two principals are the same person; None: unknown. `subject`: of its token; None: an API key's.
+    `scopes`: what its API key may do within its role (orchestrator/tenants/scopes.py); None: everything.
     """
 
     role: str
@@ -43,6 +44,7 @@ class Principal:
     break_glass: bool = False
     owner: str | None = None
     subject: str | None = None
+    scopes: frozenset[str] | None = None
 
     @property
     def actor(self) -> Actor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Self
 from uuid import UUID
 
-from orchestrator.problems import Problem
+from orchestrator.problems import Forbidden, Problem
 
 
 class TenantInUse(Problem):
@@ -29,3 +29,23 @@ class LastAdminKey(Problem):
     """The tenant would have no live `admin` key left, and its own principals could not make another."""
 
     status, code, title, business = 409, "last_admin_key", "Last admin key", True
+
+
+class ScopeRequired(Forbidden):
+    """The scopes of the caller's key do not cover this; one of `scopes_required` would."""
+
+    code, title = "scope_required", "Scope required"
+
+    @classmethod
+    def of(cls, sufficient: list[str]) -> Self:
+        """The refusal of a request that needs one of these scopes."""
+        return cls(
+            f"this needs the scope {' or '.join(sufficient)}, and this API key does not have it; use another key",
+            scopes_required=sufficient,
+        )
+
+
+class ScopesExceeded(Forbidden):
+    """A key with scopes would make a credential that may do more than itself; `scopes_held` are its scopes."""
+
+    code, title = "scopes_exceeded", "Scopes exceeded"

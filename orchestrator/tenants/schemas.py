@@ -6,7 +6,16 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from berth.process.bounded_models import at_most
 from berth.process.json_objects import JsonObject
@@ -16,6 +25,15 @@ from orchestrator.http.types.moments import Moment
 from orchestrator.http.types.numbers import BigCount, Count
 from orchestrator.problems import Quota
 from orchestrator.tenants.roles import OperatorRole, TenantRole
+from orchestrator.tenants.scopes import KNOWN, SCOPES_MAX
+
+
+def _known_scope(value: str) -> str:
+    """Refuse a scope that no route has."""
+    if value not in KNOWN:
+        raise PydanticCustomError("scope", "is not a scope; docs/reference/access/roles.md lists those of the routes")
+    return value
+
 
 GpusLimit = Annotated[int, Field(ge=0, le=INT32_MAX), WHOLE]
 QuotaLimit = Annotated[int, Field(ge=0, le=2**53), WHOLE]
@@ -25,6 +43,9 @@ NewLimits = Annotated[
 GrantedRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance"]
 OwnKeyRole = Literal["viewer", "member", "admin", "billing"]
 KeyRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
+ScopeName = Annotated[str, AfterValidator(_known_scope), Field(json_schema_extra={"enum": list(KNOWN)})]
+Scopes = Annotated[list[ScopeName], Field(min_length=1, max_length=SCOPES_MAX)]
+SCOPES_DESCRIPTION = "what the key may do within its role; absent: everything that the role permits"
 OVERLAP_SECONDS_MAX = 30 * 86_400
 OVERLAP_SECONDS_DEFAULT = 86_400
 SetTenantState = Literal["active", "suspended"]
@@ -124,6 +145,7 @@ class Account(BaseModel):
 
     principal_id: UUID
     role: GrantedRole
+    scopes: list[str] | None = Field(description="what the API key may do within its role; null: everything")
     tenant: AccountTenant | None
     limits: AccountLimits | None
 
@@ -139,6 +161,7 @@ class CreateApiKey(Request):
         description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",
     )
     owner: Printable | None = Field(None, description="the person or service account that uses the key")
+    scopes: Scopes | None = Field(None, description=SCOPES_DESCRIPTION)
     break_glass: bool = Field(
         False,
         description="an operator's key for emergencies: each use is an event `key.break_glass_used`, one per minute",
@@ -165,6 +188,7 @@ class CreateOwnApiKey(Request):
         description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",
     )
     owner: Printable | None = Field(None, description="the person or service account that uses the key")
+    scopes: Scopes | None = Field(None, description=SCOPES_DESCRIPTION)
 
 
 class RotateApiKey(Request):
@@ -193,6 +217,7 @@ class ApiKey(BaseModel):
     )
     replaced_by: UUID | None = Field(description="the key that a rotation made in its place")
     break_glass: bool
+    scopes: list[str] | None = Field(description="what it may do within its role; null: everything")
 
 
 class NewApiKey(BaseModel):
@@ -208,6 +233,7 @@ class NewApiKey(BaseModel):
     expires_at: datetime | None
     owner: str | None
     break_glass: bool
+    scopes: list[str] | None = Field(description="what it may do within its role; null: everything")
 
 
 class RotatedApiKey(NewApiKey):

@@ -20,7 +20,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from orchestrator.database.metadata import METADATA, NOW, TIMESTAMPTZ
 
@@ -79,6 +79,12 @@ api_keys = Table(
     Column("replaced_by", Uuid),
     Column("break_glass", Boolean, nullable=False, server_default=text("false")),
     Column("break_glass_event_at", TIMESTAMPTZ),
+    Column("scopes", ARRAY(Text)),
+    CheckConstraint(
+        "cardinality(scopes) between 1 and 64 and array_position(scopes, null) is null"
+        " and array_to_string(scopes, ' ') ~ '^[a-z][a-z-]{0,39}:(read|write)( [a-z][a-z-]{0,39}:(read|write))*$'",
+        name="api_key_scopes_are_known",
+    ),
     CheckConstraint("not break_glass or tenant_id is null", name="api_key_break_glass_is_operators"),
     CheckConstraint(
         "case role when 'tenant' then access_role in ('viewer', 'member', 'admin', 'billing')"

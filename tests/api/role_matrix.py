@@ -25,9 +25,16 @@ def matrix() -> list[tuple[str, str, dict[tuple[str, str], str]]]:
     for line in (ROOT / "docs" / "reference" / "access" / "roles.md").read_text().splitlines():
         if row := ROW.fullmatch(line):
             cells = [cell.strip() for cell in row[3].split("|")]
-            assert len(cells) == len(COLUMNS), line
-            found.append((row[1], row[2], dict(zip(COLUMNS, cells, strict=True))))
+            assert len(cells) == 1 + len(COLUMNS), line
+            found.append((row[1], row[2], dict(zip(COLUMNS, cells[1:], strict=True))))
     return found
+
+
+def scopes_of_routes() -> dict[tuple[str, str], str]:
+    """The scope that the reference page names for each method and path; `-` for none."""
+    lines = (ROOT / "docs" / "reference" / "access" / "roles.md").read_text().splitlines()
+    rows = [row for line in lines if (row := ROW.fullmatch(line))]
+    return {(row[1], row[2]): row[3].split("|")[0].strip().strip("`") for row in rows}
 
 
 def ask(caller: Caller, method: str, path: str) -> httpx.Response:

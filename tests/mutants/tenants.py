@@ -5,7 +5,57 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import check, pages
 
+SCOPES = "tests/api/tenants/test_scopes.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "a key needs no scope",
+        "tenants",
+        "orchestrator/tenants/required_roles.py",
+        "        if scope is not None and not covers(principal.scopes, str(scope)):\n",
+        "        if False:\n",
+        (f"{SCOPES}::test_each_endpoint_needs_its_scope_and_no_other",),
+    ),
+    Mutant(
+        "reading covers writing",
+        "tenants",
+        "orchestrator/tenants/scopes.py",
+        '    return access == Access.READ and f"{noun}:{Access.WRITE}" in held\n',
+        '    return f"{noun}:{Access.READ if access == Access.WRITE else Access.WRITE}" in held\n',
+        (f"{SCOPES}::test_reading_does_not_cover_writing",),
+    ),
+    Mutant(
+        "a key with scopes makes one without",
+        "tenants",
+        "orchestrator/tenants/commands/api_keys.py",
+        "    require_scopes(caller.scopes, wanted.scopes)\n",
+        "",
+        (f"{SCOPES}::test_no_key_makes_one_with_wider_scopes",),
+    ),
+    Mutant(
+        "a key with scopes rotates a wider one",
+        "tenants",
+        "orchestrator/tenants/store/key_changes.py",
+        "    require_scopes(held, row.scopes)\n",
+        "",
+        (f"{SCOPES}::test_a_rotation_keeps_the_scopes_and_no_key_rotates_a_wider_one",),
+    ),
+    Mutant(
+        "a rotation drops the scopes",
+        "tenants",
+        "orchestrator/tenants/store/key_changes.py",
+        "old.owner, old.break_glass, old.scopes)",
+        "old.owner, old.break_glass)",
+        (f"{SCOPES}::test_a_rotation_keeps_the_scopes_and_no_key_rotates_a_wider_one",),
+    ),
+    Mutant(
+        "an approval makes a key that its approver may not make",
+        "tenants",
+        "orchestrator/approvals/actions.py",
+        "    require_scopes(execution.held, scopes)\n",
+        "",
+        ("tests/approvals/test_scoped_keys.py::test_an_approver_with_scopes_makes_no_wider_key",),
+    ),
     Mutant(
         "a tenant may name another tenant",
         "tenants",
@@ -85,8 +135,8 @@ MUTANTS: list[Mutant] = [
         "a replaced admin key lets the last one be revoked",
         "tenants",
         "orchestrator/tenants/store/key_changes.py",
-        "and o.replaced_by is null and (o",
-        "and (o",
+        " and o.replaced_by is null\n",
+        "\n",
         ("tests/api/tenants/test_own_keys.py::test_the_last_live_admin_key_is_not_revoked_by_its_tenant",),
     ),
     Mutant(

@@ -18,6 +18,7 @@ from tests.schema import (
     checks_of_hardware,
     checks_of_maintenance_tasks,
     checks_of_networks,
+    checks_of_members,
     checks_of_platform,
     checks_of_restores,
 )
@@ -27,6 +28,7 @@ from tests.support.rows import insert
 
 CHECKS = {
     **checks_of_allocations.CHECKS,
+    **checks_of_members.CHECKS,
     **checks_of_platform.CHECKS,
     **checks_of_restores.CHECKS,
     **checks_of_faults.CHECKS,

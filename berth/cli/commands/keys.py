@@ -24,6 +24,7 @@ KEY: list[Column] = [
     ("tenant", lambda k: k.tenant_id), ("created", lambda k: k.created_at), ("revoked", lambda k: k.revoked_at),
     ("expires", lambda k: k.expires_at), ("used", lambda k: k.last_used_at), ("owner", lambda k: k.owner),
     ("break-glass", lambda k: "yes" if k.break_glass else "no"),
+    ("scopes", lambda k: "all" if k.scopes is None else " ".join(k.scopes)),
 ]  # fmt: skip
 NEW_KEY: list[Column] = [
     *((name, show) for name, show in KEY if name not in ("revoked", "used")),
@@ -62,11 +63,15 @@ def create_key(
     break_glass: Annotated[
         bool, typer.Option("--break-glass", help="an operator's key for emergencies: its uses are events")
     ] = False,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="only this within its role, as allocations:read or allocations:write; repeatable"),
+    ] = None,
 ) -> None:
     """Make an API key. It is shown once: keep it, for example in BERTH_API_KEY."""
     if tenant is None and role is None:
         raise Refused("name --role, or --tenant for a key of a tenant's admin", code="usage", exit_code=USAGE)
-    chosen, end = role or Role.ADMIN, moment(expires_at, "--expires-at")
+    chosen, end, scopes = role or Role.ADMIN, moment(expires_at, "--expires-at"), scope or None
     if tenant is not None:
         _require(chosen, ROLES_OF_TENANTS)
         _require_no(break_glass)
@@ -74,14 +79,14 @@ def create_key(
         if tenant is None and _is_tenants(client):
             _require(chosen, ROLES_OF_TENANTS)
             _require_no(break_glass)
-            made = client.create_own_api_key(name=name, role=chosen.value, expires_at=end, owner=owner)
+            made = client.create_own_api_key(name=name, role=chosen.value, expires_at=end, owner=owner, scopes=scopes)
         else:
             if tenant is None:
                 _require(chosen, ROLES_OF_OPERATORS)
             tenant_id = session.tenant_id(client, tenant)
             made = client.create_api_key(
                 name=name, role=chosen.value, tenant_id=tenant_id, expires_at=end, owner=owner,
-                break_glass=True if break_glass else None,
+                break_glass=True if break_glass else None, scopes=scopes,
             )  # fmt: skip
         show_one(session, made, NEW_KEY)
 
@@ -111,7 +116,7 @@ def rotate_key(
         str | None, typer.Option(help="of the new key; default: it has the length of life of the old one")
     ] = None,
 ) -> None:
-    """Make a key of the same name, role and owner in place of this one. It is shown once."""
+    """Make a key of the same name, role, owner and scopes in place of this one. It is shown once."""
     end = moment(expires_at, "--expires-at")
     with session.client() as client, approval_shown(session):
         rotate = client.rotate_own_api_key if _is_tenants(client) else client.rotate_api_key

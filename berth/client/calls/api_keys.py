@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -30,6 +31,7 @@ def create_api_key(
     expires_at: datetime | None = None,
     owner: str | None = None,
     break_glass: bool | None = None,
+    scopes: Sequence[str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewApiKey]:
     """Make an API key: of a tenant with `tenant_id`, of operators without. Its secret is in this answer and nowhere else.
@@ -37,11 +39,13 @@ def create_api_key(
     Each use of an operator's key with `break_glass` is an event `key.break_glass_used`, one per minute.
 
     It is refused from `expires_at` on (aware; None: as late as the deployment allows). Raises `Invalid` for a time beyond,
-    `QuotaExceeded`.
+    `QuotaExceeded`. `scopes`: what it may do within its role, such as `allocations:read`; None: everything. Raises
+    `ScopesExceeded` if the caller's key has scopes and does not have these.
     """
     body = {
         "name": name, "role": role, "tenant_id": None if tenant_id is None else str(tenant_id),
         "expires_at": written(expires_at), "owner": owner, "break_glass": break_glass,
+        "scopes": None if scopes is None else list(scopes),
     }  # fmt: skip
     return write("POST", ALL, NewApiKey, body, idempotency_key)
 
@@ -61,7 +65,7 @@ def rotate_api_key(
     expires_at: datetime | None = None,
     idempotency_key: str | None = None,
 ) -> Call[RotatedApiKey]:
-    """Make a key of the same name, role and owner; the old one stays valid for `overlap_seconds` (default: a day).
+    """Make a key of the same name, role, owner and scopes; the old one stays valid for `overlap_seconds` (default: a day).
 
     `expires_at` is the new key's; None: it has the length of life of the old one. Raises `NotFound`, `InvalidState` if the
     key is not live, `QuotaExceeded`, `Invalid`.
@@ -80,10 +84,14 @@ def create_own_api_key(
     role: Role,
     expires_at: datetime | None = None,
     owner: str | None = None,
+    scopes: Sequence[str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[NewApiKey]:
     """Make an API key of the caller's tenant, as `create_api_key`; its role is one of a tenant."""
-    body = {"name": name, "role": role, "expires_at": written(expires_at), "owner": owner}
+    body = {
+        "name": name, "role": role, "expires_at": written(expires_at), "owner": owner,
+        "scopes": None if scopes is None else list(scopes),
+    }  # fmt: skip
     return write("POST", OWN, NewApiKey, body, idempotency_key)
 
 

@@ -38,7 +38,9 @@ async def approve_request(
         approval = await lock_pending(tx, approval_id)
         approver = _person(caller)
         await _require_approver(tx, approval, approver)
-        execution = Execution(approval, approver, caller.actor, operation, context.limits.requested_seconds_max, bounds)
+        execution = Execution(
+            approval, approver, caller.actor, operation, context.limits.requested_seconds_max, bounds, caller.scopes
+        )
         result = await perform_action(tx, execution)
         ended = await end_approval(tx, approval_id, ApprovalState.APPROVED, approver, reason=reason, result=result)
         await note_change(tx, ended, EventType.APPROVAL_APPROVED, caller.actor, operation)

@@ -62,7 +62,7 @@ async def request_approval(
         person = Person(caller.id, caller.role, caller.owner, caller.break_glass)
         # Before the object's locks, in the order of an approval: that of the request comes first.
         approval = await insert_pending(tx, wanted, person, seconds=bounds.seconds, pending_max=bounds.pending_max)
-        await check_action(tx, wanted, bounds.keys)
+        await check_action(tx, wanted, bounds.keys, caller.scopes)
         await note_change(tx, approval, EventType.APPROVAL_REQUESTED, caller.actor, operation)
         shown = {} if key is None else {"key": key.sealer.seal(key.secret.key)}
         return Done(202, {**approval_document(approval), **shown}, approval.id)

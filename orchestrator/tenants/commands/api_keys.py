@@ -16,6 +16,7 @@ from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.problems import Invalid
 from orchestrator.tenants.key_secrets import Secret
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.scopes import require_scopes
 from orchestrator.tenants.store import api_keys, key_changes, tenants
 from orchestrator.tenants.store.api_keys import ApiKey, KeyBounds, KeyWanted
 from orchestrator.tenants.store.key_changes import Rotation, rotate_key
@@ -30,9 +31,11 @@ async def create_api_key(
 ) -> Answer:
     """201 with the key; its member `key` is sealed for the caller, so that a retry gets the same one.
 
-    422 `invalid` if its `expires_at` is past or later than the bound allows; 409 `quota_exceeded` of a tenant.
+    422 `invalid` if its `expires_at` is past or later than the bound allows; 409 `quota_exceeded` of a tenant. Raises
+    `ScopesExceeded` if the key may do more than the caller's.
     """
     tenant_id, secret = wanted.tenant_id, Secret()
+    require_scopes(caller.scopes, wanted.scopes)
 
     async def effect(tx: Transaction) -> Done:
         if tenant_id is not None:
@@ -43,7 +46,13 @@ async def create_api_key(
             await key_changes.require_room(tx, tenant_id, bounds.keys_max)
         made = await api_keys.insert_api_key(tx, wanted, secret.stored, expires_at)
         asked = {"name": wanted.name, "role": wanted.role, "tenant_id": tenant_id, "prefix": secret.prefix}
-        detail = {**asked, "expires_at": made.expires_at, "owner": made.owner, "break_glass": made.break_glass}
+        detail = {
+            **asked,
+            "expires_at": made.expires_at,
+            "owner": made.owner,
+            "break_glass": made.break_glass,
+            "scopes": made.scopes,
+        }
         await audit.record(tx, caller.actor, "api_key.create", f"api-keys/{made.id}", detail, operation.request_id)
         return Done(201, _shown_once(made, secret, sealer), made.id)
 
@@ -61,11 +70,12 @@ async def rotate_api_key(
     overlap_seconds: int,
     expires_at: datetime | None,
 ) -> Answer:
-    """201 with a new key of the same name, role and owner, `key` as in `create_api_key`; the old one ends after the overlap.
+    """201 with a new key of the same name, role, owner and scopes, `key` as in `create_api_key`.
 
-    Without `expires_at` the new key has the length of life of the old one, within the bound. Raises `NotFound`, also for a
-    key outside the caller's tenant, `InvalidState` if the key is not live, `QuotaExceeded`, and `Invalid` for an unusable
-    `expires_at` or a key that rotates itself with an overlap below `OVERLAP_OF_ITSELF_SECONDS_MIN`.
+    The old one ends after the overlap. Without `expires_at` the new key has the length of life of the old one, within the bound.
+    Raises `NotFound`, also for a key outside the caller's tenant, `InvalidState` if the key is not live, `QuotaExceeded`,
+    `ScopesExceeded`, and `Invalid` for an unusable `expires_at` or a key that rotates itself with an overlap below
+    `OVERLAP_OF_ITSELF_SECONDS_MIN`.
     """
     scope, secret = caller.tenant_id, Secret()
     if key_id == caller.id and overlap_seconds < OVERLAP_OF_ITSELF_SECONDS_MIN:
@@ -75,7 +85,7 @@ async def rotate_api_key(
 
     async def effect(tx: Transaction) -> Done:
         wanted = Rotation(overlap_seconds, expires_at, secret.stored)
-        made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds)
+        made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds, caller.scopes)
         detail = {
             "replaced_by": made.id,
             "prefix": secret.prefix,

@@ -28,6 +28,8 @@ class KeyWanted:
     expires_at: datetime | None
     owner: str | None
     break_glass: bool = False
+    scopes: Sequence[str] | None = None
+    """What it may do within its role; None: everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,17 @@ class ApiKey:
     last_used_at: datetime | None
     replaced_by: UUID | None
     break_glass: bool
+    scopes: list[str] | None
 
 
 _INSERT = """
-insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash, expires_at, owner, break_glass)
+insert into api_keys (name, role, access_role, tenant_id, prefix, secret_hash, expires_at, owner, break_glass, scopes)
 values (
     :name, case when cast(:tenant_id as uuid) is null then 'admin' else 'tenant' end, :role, :tenant_id, :prefix, :secret_hash,
-    :expires_at, :owner, :break_glass
+    :expires_at, :owner, :break_glass, cast(:scopes as text[])
 )
 returning id, name, access_role as role, tenant_id, prefix, created_at, revoked_at, expires_at, owner, last_used_at, replaced_by,
-          break_glass
+          break_glass, scopes
 """
 _CLOCK = "select clock_timestamp()"
 _STORED_NAMES = {"role": "access_role"}
@@ -97,6 +100,7 @@ async def insert_api_key(
     values = {
         "name": wanted.name, "role": wanted.role, "tenant_id": wanted.tenant_id, "owner": wanted.owner,
         "prefix": secret.prefix, "secret_hash": secret.sha256, "expires_at": expires_at, "break_glass": wanted.break_glass,
+        "scopes": None if wanted.scopes is None else sorted(set(wanted.scopes)),
     }  # fmt: skip
     row = (await tx.execute(_INSERT, values)).one()
     return ApiKey(**row._mapping)
@@ -120,7 +124,8 @@ async def revoke_api_key(tx: Transaction, key_id: UUID) -> int:
 
 _FIND = """
 select coalesce(json_agg(json_build_array(encode(k.secret_hash, 'hex'), k.access_role, k.id, k.tenant_id,
-                                          extract(epoch from k.expires_at - clock_timestamp()), k.break_glass, k.owner)),
+                                          extract(epoch from k.expires_at - clock_timestamp()), k.break_glass, k.owner,
+                                          k.scopes)),
                 '[]'::json)
 from api_keys k left join tenants t on t.id = k.tenant_id
 where k.secret_hash = any(%(digests)s) and k.revoked_at is null
@@ -141,8 +146,9 @@ async def find_principals(call: FunctionCall, digests: Sequence[bytes]) -> dict[
             None if seconds is None else asked_at + float(seconds),
             break_glass,
             owner,
+            scopes=None if scopes is None else frozenset(scopes),
         )
-        for digest, role, id_, tenant_id, seconds, break_glass, owner in rows
+        for digest, role, id_, tenant_id, seconds, break_glass, owner, scopes in rows
     }
 
 

@@ -5,6 +5,7 @@ A statement with `:scope` finds keys of this tenant alone; null, which only oper
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -14,6 +15,7 @@ from orchestrator.operations.store.tenancy import keep_tenant, require_quota
 from orchestrator.problems import InvalidState, NotFound, Quota
 from orchestrator.tenants.key_secrets import StoredSecret
 from orchestrator.tenants.refusals import LastAdminKey
+from orchestrator.tenants.scopes import require_scopes
 from orchestrator.tenants.store.api_keys import ApiKey, KeyBounds, KeyWanted, insert_api_key, read_expiry
 
 ENDED_KEPT_MAX = 1_000
@@ -39,6 +41,7 @@ class Rotated:
     owner: str | None
     break_glass: bool
     renewed: datetime | None
+    scopes: list[str] | None
 
 
 _COUNT_LIVE = """
@@ -59,7 +62,7 @@ select from api_keys where id = :id and (cast(:scope as uuid) is null or tenant_
 """
 # After the lock, so that the clock is. The representable years of a response end with 9999.
 _READ = """
-select name, access_role as role, tenant_id, owner, break_glass,
+select name, access_role as role, tenant_id, owner, break_glass, scopes,
        case when revoked_at is not null then 'revoked' when expires_at <= clock_timestamp() then 'expired'
             when replaced_by is not null then 'replaced' else 'live' end as state,
        case when expires_at is not null
@@ -77,11 +80,14 @@ update webhooks set created_by = :successor, key_expires_at = :expires_at
 where tenant_id is null and created_by = :id and state <> 'deleted'
 """
 _LOCK_TENANT = "select from tenants where id = :tenant_id for no key update"
+# A key with scopes does not count: it cannot make a key that may do everything.
 _IS_LAST_ADMIN = """
-select k.access_role = 'admin' and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp())
+select k.access_role = 'admin' and k.scopes is null
+   and k.revoked_at is null and (k.expires_at is null or k.expires_at > clock_timestamp())
    and not exists (select from api_keys o
-                   where o.tenant_id = k.tenant_id and o.id <> k.id and o.access_role = 'admin' and o.revoked_at is null
-                     and o.replaced_by is null and (o.expires_at is null or o.expires_at > clock_timestamp()))
+                   where o.tenant_id = k.tenant_id and o.id <> k.id and o.access_role = 'admin' and o.scopes is null
+                     and o.revoked_at is null and o.replaced_by is null
+                     and (o.expires_at is null or o.expires_at > clock_timestamp()))
 from api_keys k where k.id = :id and k.tenant_id = :tenant_id
 """
 _REVOKE = """
@@ -108,33 +114,43 @@ async def read_key_tenant(tx: Transaction, scope: UUID | None, key_id: UUID) -> 
     return tenant_id
 
 
-async def lock_for_rotation(tx: Transaction, scope: UUID | None, key_id: UUID) -> Rotated:
-    """Lock a key that is to be rotated. Raises `NotFound`, `InvalidState` if it is revoked, expired or replaced already."""
+async def lock_for_rotation(tx: Transaction, scope: UUID | None, key_id: UUID, held: Collection[str] | None) -> Rotated:
+    """Lock a key that is to be rotated by a caller that holds these scopes.
+
+    Raises `NotFound`, `InvalidState` if it is revoked, expired or replaced already, `ScopesExceeded` for one with wider scopes.
+    """
     values = {"id": key_id, "scope": scope}
     if (await tx.execute(_LOCK, values)).first() is None:
         raise _not_found(key_id)
     row = (await tx.execute(_READ, values)).one()
     if row.state != "live":
         raise InvalidState(f"API key {key_id} is {row.state}; create a key, or rotate a live one", state=row.state)
-    return Rotated(row.name, row.role, row.tenant_id, row.owner, row.break_glass, row.renewed)
+    require_scopes(held, row.scopes)
+    return Rotated(row.name, row.role, row.tenant_id, row.owner, row.break_glass, row.renewed, row.scopes)
 
 
 async def rotate_key(
-    tx: Transaction, scope: UUID | None, key_id: UUID, wanted: Rotation, bounds: KeyBounds
+    tx: Transaction,
+    scope: UUID | None,
+    key_id: UUID,
+    wanted: Rotation,
+    bounds: KeyBounds,
+    held: Collection[str] | None,
 ) -> tuple[ApiKey, datetime]:
-    """Make a key of the same name, role and owner; return it, and when the old one ends: after the overlap or at its expiry.
+    """Make a key of the same name, role, owner and scopes; return it, and when the old one ends.
 
-    Operators' webhooks of the old key belong to the new one from the commit on.
-    Raises `NotFound`, also for a key outside the scope, `InvalidState` if the key is not live, `QuotaExceeded`, `Invalid`.
+    That is after the overlap, or at its expiry. `held`: the scopes of the caller. Operators' webhooks of the old key belong
+    to the new one from the commit on. Raises `NotFound`, also for a key outside the scope, `InvalidState` if the key is not live,
+    `QuotaExceeded`, `Invalid`, and `ScopesExceeded`.
     """
     tenant_id = await read_key_tenant(tx, scope, key_id)
     await keep_tenant(tx, tenant_id)
     if tenant_id is not None:
         await require_room(tx, tenant_id, bounds.keys_max, without=None if wanted.overlap_seconds else key_id)
-    old = await lock_for_rotation(tx, scope, key_id)
+    old = await lock_for_rotation(tx, scope, key_id, held)
     latest = await read_expiry(tx, wanted.expires_at, bounds.lifetime_seconds_max)
     ends = latest if wanted.expires_at is not None else min(filter(None, (latest, old.renewed)), default=None)
-    successor = KeyWanted(old.name, old.role, tenant_id, ends, old.owner, old.break_glass)
+    successor = KeyWanted(old.name, old.role, tenant_id, ends, old.owner, old.break_glass, old.scopes)
     made = await insert_api_key(tx, successor, wanted.secret, ends)
     values = {"id": key_id, "scope": scope, "successor": made.id, "overlap": wanted.overlap_seconds}
     replaced: datetime = (await tx.execute(_REPLACE, values)).scalar_one()

@@ -110,8 +110,8 @@ MUTANTS: list[Mutant] = [
         "an API key is rotated with every tenant in scope",
         "tenants",
         "orchestrator/tenants/commands/api_keys.py",
-        "made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds)",
-        "made, replaced = await rotate_key(tx, None, key_id, wanted, bounds)",
+        "made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds, caller.scopes)",
+        "made, replaced = await rotate_key(tx, None, key_id, wanted, bounds, caller.scopes)",
         (foreign("POST /api/v1/api-keys/{key_id}/rotate"),),
     ),
     Mutant(
