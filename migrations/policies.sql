@@ -29,6 +29,8 @@ begin
             ('reservations',               'tenant_id'),
             ('retention_policies',         'scope'),
             ('ssh_keys',                   'tenant_id'),
+            ('tenant_invitations',         'tenant_id'),
+            ('tenant_members',             'tenant_id'),
             ('webhooks',                   'tenant_id'),
             ('wipe_certificates',          'tenant_id')
         ), by_parent (relation, command, reference, parent) as (values

@@ -205,6 +205,8 @@ class Quota(StrEnum):
     RETENTION_POLICIES = "retention_policies"
     SSH_KEYS = "ssh_keys"
     API_KEYS = "api_keys"
+    MEMBERS = "members"
+    """Members and open invitations together."""
     KV_KEYS = "kv_keys"
     KV_BYTES = "kv_bytes"
     LOG_BYTES_PER_DAY = "log_bytes_per_day"
@@ -222,6 +224,7 @@ _ROOM = {
     Quota.RETENTION_POLICIES: "delete one",
     Quota.SSH_KEYS: "delete one",
     Quota.API_KEYS: "revoke one",
+    Quota.MEMBERS: "remove a member or revoke an invitation",
     Quota.KV_KEYS: _DELETED_KEYS,
     Quota.KV_BYTES: _DELETED_KEYS,
     Quota.STREAMS: "close one",

@@ -282,6 +282,7 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
     tenant_api_keys_max: int = Field(
         1_000, ge=0, description="API keys of a tenant that are neither revoked nor expired, likewise"
     )
+    tenant_members_max: int = Field(1_000, ge=0, description="members and open invitations of a tenant, likewise")
     hold_seconds_max: float = Field(3_600.0, ge=1, le=3_600, description="longest TTL of a hold")
     window_seconds_max: float = Field(
         157_680_000.0, ge=60, description="how far away a window may begin, and how long it may be if it has an end"
@@ -347,6 +348,7 @@ class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, Maintenance
             Quota.RETENTION_POLICIES: self.retention_policies_max,
             Quota.SSH_KEYS: self.tenant_ssh_keys_max,
             Quota.API_KEYS: self.tenant_api_keys_max,
+            Quota.MEMBERS: self.tenant_members_max,
             Quota.KV_KEYS: self.kv_namespace_keys_max,
             Quota.KV_BYTES: self.kv_namespace_bytes_max,
             Quota.LOG_BYTES_PER_DAY: self.kv_log_bytes_per_day_max,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from berth.cli.access import approvals
+from berth.cli.access import approvals, members
 from berth.cli.access.login import login, logout
 from berth.cli.commands import (
     allocations,
@@ -134,6 +134,8 @@ app.add_typer(certificates.app, name="certificate")
 app.add_typer(audit.app, name="audit")
 app.add_typer(audit_streams.app, name="audit-stream")
 app.add_typer(tenants.ssh_keys, name="ssh-key")
+app.add_typer(members.members, name="member")
+app.add_typer(members.invitations, name="invitation")
 app.add_typer(catalogue.skus, name="sku")
 app.add_typer(images.app, name="image")
 command(images.app, "import")(import_image)

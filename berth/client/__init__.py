@@ -35,6 +35,7 @@ from berth.client.calls.balances import Balance, Payment
 from berth.client.calls.call import Call
 from berth.client.calls.retention import LogConsumer, RetentionPolicy
 from berth.client.calls.subscriptions import NotificationSubscription
+from berth.client.calls.tenants import Invitation, Member, NewInvitation
 from berth.client.calls.usage import Usage
 from berth.client.calls.webhooks import Delivery, Replayed, Webhook
 from berth.client.consoles.models import (
@@ -209,7 +210,14 @@ from berth.client.reservation_models import (
 )
 from berth.client.retention_errors import Archived, AuditTruncated
 from berth.client.sync_client import Client
-from berth.client.tenant_errors import LastAdminKey, QuotaExceeded, TenantDeleted, TenantInUse
+from berth.client.tenant_errors import (
+    AlreadyMember,
+    InvitationInvalid,
+    LastAdminKey,
+    QuotaExceeded,
+    TenantDeleted,
+    TenantInUse,
+)
 from berth.client.topologies import NodeTopology, TopologyChanged, TopologyDifference, TopologyMisfit
 from berth.client.waiting_errors import StateUnreachable, WaitTimeout
 from berth.client.webhook_errors import (
@@ -224,7 +232,7 @@ from berth.client.wipe_certificates import WipeCertificate, WipeCertificateMissi
 
 __all__ = [
     "FINAL_STATES", "RESERVATION_FINAL_STATES", "AcceptedFirmware", "AcceptedPcrs", "Adoption", "Allocation",
-    "AllocationDevices", "AlreadyExists", "ApiKey", "Approval", "ApprovalPending", "ApprovalPerson",
+    "AllocationDevices", "AlreadyExists", "AlreadyMember", "ApiKey", "Approval", "ApprovalPending", "ApprovalPerson",
     "ApprovalRequested", "ApprovalTableFull", "Archived", "AsyncClient", "Attestation", "AttestationRefused",
     "AttestationRequired", "AttestationUnavailable", "AuditEntry", "AuditPrincipal", "AuditTruncated",
     "Availability", "Balance", "BalanceDepleted", "BalanceInsufficient", "BalanceOutOfBounds", "BerthError", "Bmc",
@@ -237,11 +245,13 @@ __all__ = [
     "GuestSizeFixed", "GuestSizeMisfit", "GuestSizeUnsupported", "Hardware", "HardwareEntry", "HardwarePlace",
     "HeadTooLarge", "HealthFault", "HealthReport", "HeardSwitch", "HolderMismatch", "IdentityConflict", "Image", "ImageInUse",
     "ImageStatement", "ImageUnavailable", "InsecureAddress", "Internal", "Invalid", "InvalidCursor",
-    "InvalidState", "IssuerUnavailable", "LastAdminKey", "LeaderUnaccepted", "LeasedSegment", "LogConsumer", "LogGap",
+    "InvalidState", "Invitation", "InvitationInvalid", "IssuerUnavailable", "LastAdminKey", "LeaderUnaccepted",
+    "LeasedSegment", "LogConsumer", "LogGap",
     "LogTruncated", "MachineUnknown", "MaintenanceConflict", "MaintenancePlan", "MaintenanceTableFull",
     "MaintenanceTaskInvalid", "MaintenanceTaskUnsupported", "MaintenanceWindow", "MaintenanceWindowInvalid",
-    "Malformed", "MessageRefused", "MethodNotAllowed", "NewApiKey", "NoDeploySystem", "Node", "NodeAttestations",
-    "NodeHealth", "NodeInUse", "NodePorts", "NodeTask", "NodeTopology", "NotAdoptable", "NotFound", "NotWipeable",
+    "Malformed", "Member", "MessageRefused", "MethodNotAllowed", "NewApiKey", "NewInvitation", "NoDeploySystem", "Node",
+    "NodeAttestations", "NodeHealth", "NodeInUse", "NodePorts", "NodeTask", "NodeTopology", "NotAdoptable", "NotFound",
+    "NotWipeable",
     "NotificationSubscription",
     "OfferedImage", "Operation", "OperationConflict", "OperationFenced", "OperationInProgress", "OperationKey",
     "OperationTableFull", "Orphan", "OutcomeUnknown", "Overloaded", "Page", "Payment", "PermittedDeploySystem",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from berth.client.errors import Refused
+from berth.client.errors import Refused, Unauthenticated
 
 
 class TenantInUse(Refused):
@@ -21,6 +21,18 @@ class LastAdminKey(Refused):
     """The tenant would have no live `admin` key left."""
 
     codes = ("last_admin_key",)
+
+
+class AlreadyMember(Refused):
+    """The user is a member of a tenant already."""
+
+    codes = ("already_member",)
+
+
+class InvitationInvalid(Unauthenticated):
+    """The token of the invitation is unknown, used, revoked or expired."""
+
+    codes = ("invitation_invalid",)
 
 
 class QuotaExceeded(Refused):

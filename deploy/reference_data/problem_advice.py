@@ -128,6 +128,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "use a key of the right role; suspended or deleted: ask the operator",
     ),
     "role_required": ("orchestrator/tenants/required_roles.py", "use a key or token with one of `roles_required`"),
+    "already_member": (
+        "orchestrator/tenants/store/members.py",
+        "have an admin of the other tenant remove the member first",
+    ),
+    "invitation_invalid": (
+        "orchestrator/tenants/store/members.py",
+        "ask an admin of the tenant for another invitation",
+    ),
     "scope_required": (
         "orchestrator/tenants/required_roles.py",
         "use a key with one of `scopes_required`, or without scopes",

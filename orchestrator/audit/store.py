@@ -11,15 +11,21 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.tenants.principals import Actor
 
 _INSERT = """
-insert into audit_pending (principal_kind, principal_id, action, subject, detail, request_id)
-values (:kind, :id, :action, :subject, cast(:detail as jsonb), :request_id)
+insert into audit_pending (principal_kind, principal_id, action, subject, detail, request_id, tenant_id)
+values (:kind, :id, :action, :subject, cast(:detail as jsonb), :request_id, :tenant_id)
 """
 
 
 async def record(
-    tx: Transaction, actor: Actor, action: str, subject: str, detail: JsonObject, request_id: str | None
+    tx: Transaction,
+    actor: Actor,
+    action: str,
+    subject: str,
+    detail: JsonObject,
+    request_id: str | None,
+    tenant_id: UUID | None = None,
 ) -> None:
-    """Record an action, its actor and its subject, in the transaction of the action.
+    """Record an action, its actor and its subject, in the transaction of the action; `tenant_id`: of a row without an operation.
 
     In the transaction of an operation the first call completes the operation's audit row, which a trigger writes when the
     operation is concluded (audit_operation.sql); anything else gets a separate row.
@@ -38,7 +44,8 @@ async def record(
         tx.audited |= {"request": request_id} if request_id else {}
         return
     values = {"kind": actor.kind.value, "id": actor.id, "action": action, "subject": subject}
-    await tx.execute(_INSERT, {**values, "detail": json.dumps(detail, default=str), "request_id": request_id})
+    written = json.dumps(detail, default=str)
+    await tx.execute(_INSERT, {**values, "detail": written, "request_id": request_id, "tenant_id": tenant_id})
 
 
 _INSERT_REQUESTS = """

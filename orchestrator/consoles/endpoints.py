@@ -23,7 +23,7 @@ from orchestrator.consoles.rules import EndReason, reason_of_agent
 from orchestrator.consoles.schemas import ConsoleLog, ConsoleLogQuery
 from orchestrator.consoles.sockets import ConsoleSocket
 from orchestrator.http.answers import json_response
-from orchestrator.http.authentication import Caller, principal_behind
+from orchestrator.http.authentication import Caller, principal_behind, require_unchanged
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.rate_limits import RequestClass
 from orchestrator.http.services import CALLER, Parts, Services, services_for, source_of
@@ -123,7 +123,7 @@ async def attach(socket: WebSocket, allocation_id: str) -> None:
                 socket,
                 session,
                 parts.consoles.limits,
-                lambda: principal_behind(parts.credentials, parts.context.database, bearer),
+                lambda: require_unchanged(parts, bearer, caller, attach),
             )
             await served.serve()
     except Problem as refusal:

@@ -42,6 +42,7 @@ OPEN_PATHS = frozenset(
         "/api/v1/sites/enroll",
         "/api/v1/deploy-systems/enroll",
         "/api/v1/deploy-systems/enroll/challenge",
+        "/api/v1/invitations/accept",
     }
 )
 """Writes whose credential is in the body, which is read before the caller is known."""

@@ -50,7 +50,7 @@ from orchestrator.sites import enrolment_endpoints as site_enrolment
 from orchestrator.sites import port_endpoints as switch_ports
 from orchestrator.sites import run_endpoints as deploy_runs
 from orchestrator.tasks import endpoints as tasks
-from orchestrator.tenants import account_endpoints, api_key_endpoints, ssh_key_endpoints
+from orchestrator.tenants import account_endpoints, api_key_endpoints, member_endpoints, ssh_key_endpoints
 from orchestrator.tenants import admin_endpoints as tenants
 from orchestrator.tenants.required_roles import declare_scope, required_roles
 from orchestrator.webhooks import endpoints as webhooks
@@ -68,6 +68,7 @@ PUBLIC = {
         account_endpoints.router,
         ssh_key_endpoints.router,
         api_key_endpoints.own_router,
+        member_endpoints.router,
         billing.router,
         webhooks.router,
         audit.own_router,

@@ -21,9 +21,10 @@ from orchestrator.http.failed_attempts import FailedAttempts
 from orchestrator.http.key_lookups import KeyLookups
 from orchestrator.http.metrics import FAILED_ATTEMPTS
 from orchestrator.http.oidc.bearer_tokens import BearerTokens
+from orchestrator.http.oidc.token_principals import User
 from orchestrator.http.oidc.tokens import is_token
 from orchestrator.http.query_parameters import refuse_unknown_parameters
-from orchestrator.http.services import CALLER, services_for, source_of
+from orchestrator.http.services import CALLER, Services, services_for, source_of
 from orchestrator.http.single_flight import SingleFlightCache
 from orchestrator.problems import Forbidden, Problem, TooManyFailures, Unauthenticated
 from orchestrator.tenants.principals import Principal
@@ -110,6 +111,24 @@ class Credentials:
             self._note_use(principal.id)
         return principal
 
+    async def user_behind(self, database: Database, header: str, source: str | None) -> User:
+        """The user of an Authorization header with a token that names neither a tenant nor an operator's role.
+
+        Raises `Forbidden` for any other live credential, and else as `principal_of` does.
+        """
+        scheme, _, rest = header.partition(" ")
+        bearer = rest.strip() if scheme.lower() == "bearer" else ""
+        async with self.attempt(bearer, source) as digest:
+            if self.tokens is not None and is_token(bearer):
+                return await self.tokens.user_of(bearer)
+            await self._principal_of(database.for_platform(), bearer, digest)
+            raise Forbidden("an invitation is accepted by a user with a token of the issuer, not by an API key")
+
+    def forget_members(self) -> None:
+        """Drop every cached member: called by the process that adds, changes or removes one."""
+        if self.tokens is not None:
+            self.tokens.forget_members()
+
     def forget_key(self, key_id: UUID) -> None:
         """Drop this key from the cache: called by the process that revokes or rotates it."""
         self._keys.forget_answers(lambda principal: principal is not None and principal.id == key_id)
@@ -160,6 +179,20 @@ async def admit(request: Request, authorization: str) -> Principal:
     if asked is not None and asked.at_least > 0:
         await services.log_head.reach(asked.at_least)
     return principal
+
+
+async def require_unchanged(
+    services: Services, authorization: str, caller: Principal, *endpoints: Callable[..., object]
+) -> None:
+    """Check the credential of an open stream or socket again: it is still of the same tenant and allows these endpoints.
+
+    Raises what `principal_behind` and `check_roles` raise, and `Forbidden` for another tenant.
+    """
+    found = await principal_behind(services.credentials, services.context.database, authorization)
+    if found.tenant_id != caller.tenant_id:
+        raise Forbidden("the caller acts for another tenant now; open a new stream")
+    for endpoint in endpoints:
+        check_roles(endpoint, found)
 
 
 async def require_admin(request: Request) -> Principal:

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import Response
 
-from orchestrator.http.authentication import admit, principal_behind
+from orchestrator.http.authentication import admit, require_unchanged
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, Services
 from orchestrator.log.events import OF_THE_LOG, EventType
@@ -20,7 +20,6 @@ from orchestrator.log.refusals import LeaderUnaccepted, LogTruncated, VersionInF
 from orchestrator.log.store.feed import TRANSACTION, Filter
 from orchestrator.log.version_parameters import VERSION_MAX
 from orchestrator.problems import Invalid, Quota
-from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.queries import find_limit
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
@@ -70,8 +69,8 @@ async def subscribe(
         after = _resumed(last_event_id)
     subscriber = await _subscriber(parts, audience, after, request)
 
-    async def recheck() -> Principal:
-        return await principal_behind(parts.credentials, parts.context.database, bearer)
+    async def recheck() -> None:
+        await require_unchanged(parts, bearer, caller, subscribe)
 
     return EventStream(parts.feed, subscriber, recheck, await streams_max(parts, caller.tenant_id))
 

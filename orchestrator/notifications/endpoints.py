@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from orchestrator.http.answers import json_response
-from orchestrator.http.authentication import Caller, principal_behind
+from orchestrator.http.authentication import Caller, principal_behind, require_unchanged
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
@@ -86,9 +86,10 @@ async def notifications(socket: WebSocket) -> None:
         parts.limits.take_rate(caller.scope, RequestClass.STREAM)
         check_roles(notifications, caller)
         query = _query_of(socket)
-        if query.subscription is not None:
-            # It is created if it does not exist, and acknowledgements move it.
-            check_roles(delete_subscription, caller)
+        # A named one is created if it does not exist, and acknowledgements move it.
+        needed = (notifications,) if query.subscription is None else (notifications, delete_subscription)
+        for endpoint in needed:
+            check_roles(endpoint, caller)
         async with parts.feed.admit(caller.tenant_id, await streams_max(parts, caller.tenant_id)):
             subscriber, subscription = await _open(socket, parts, caller, query)
             await parts.feed.start()
@@ -98,7 +99,7 @@ async def notifications(socket: WebSocket) -> None:
                 parts.feed,
                 subscriber,
                 parts.acknowledging,
-                lambda: principal_behind(parts.credentials, parts.context.database, bearer),
+                lambda: require_unchanged(parts, bearer, caller, *needed),
                 parts.settings.socket_limits(),
                 subscription,
             )

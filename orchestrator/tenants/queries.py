@@ -10,9 +10,10 @@ from orchestrator.database.calls import CallGroup
 from orchestrator.database.transactions import Database
 from orchestrator.problems import Quota
 from orchestrator.tenants.principals import Principal
-from orchestrator.tenants.store import api_keys, ssh_keys, tenants
+from orchestrator.tenants.store import api_keys, members, ssh_keys, tenants
 from orchestrator.tenants.store import api_keys as principals
 from orchestrator.tenants.store.api_keys import ApiKey
+from orchestrator.tenants.store.members import Invitation, Member, Membership
 from orchestrator.tenants.store.ssh_keys import SshKey
 from orchestrator.tenants.store.tenants import Tenant
 
@@ -96,3 +97,21 @@ async def is_tenant_active(database: Database, tenant_id: UUID) -> bool:
     """Whether a token may act for this tenant."""
     async with database.read_one() as reading:
         return await principals.is_tenant_active(reading, tenant_id)
+
+
+async def list_invitations(database: Database, tenant_id: UUID, *, after: UUID, limit: int) -> list[Invitation]:
+    """Up to `limit` of the tenant's invitations after this id."""
+    async with database.reading() as reading:
+        return await members.list_invitations(reading, tenant_id, after, limit)
+
+
+async def list_members(database: Database, tenant_id: UUID, *, after: UUID, limit: int) -> list[Member]:
+    """Up to `limit` of the tenant's members after this id."""
+    async with database.reading() as reading:
+        return await members.list_members(reading, tenant_id, after, limit)
+
+
+async def find_membership(database: Database, principal_id: UUID) -> Membership | None:
+    """The membership of a principal; None: it is a member of no tenant."""
+    async with database.read_one() as reading:
+        return await members.find_membership(reading, principal_id)

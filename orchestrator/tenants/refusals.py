@@ -31,6 +31,18 @@ class LastAdminKey(Problem):
     status, code, title, business = 409, "last_admin_key", "Last admin key", True
 
 
+class AlreadyMember(Problem):
+    """The user is a member of a tenant already, and of one tenant at most."""
+
+    status, code, title, business = 409, "already_member", "Already a member", True
+
+
+class InvitationInvalid(Problem):
+    """The token of an invitation is unknown, used, revoked or expired, or its tenant is not active; one answer for all."""
+
+    status, code, title = 401, "invitation_invalid", "Invitation invalid"
+
+
 class ScopeRequired(Forbidden):
     """The scopes of the caller's key do not cover this; one of `scopes_required` would."""
 

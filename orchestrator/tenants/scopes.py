@@ -27,6 +27,7 @@ class Noun(StrEnum):
     ACCOUNT = "account"
     SSH_KEYS = "ssh-keys"
     API_KEYS = "api-keys"
+    MEMBERS = "members"
     USAGE = "usage"
     WEBHOOKS = "webhooks"
     AUDIT = "audit"
@@ -71,7 +72,7 @@ class Scope:
 
     @property
     def sufficient(self) -> list[str]:
-        """The scopes of which a key needs one."""
+        """The scopes that would do; a key needs one of them."""
         written = str(Scope(self.noun, Access.WRITE))
         return [written] if self.access is Access.WRITE else [str(self), written]
 

@@ -109,3 +109,48 @@ ssh_keys = Table(
     UniqueConstraint("tenant_id", "fingerprint", name="ssh_key_fingerprint_unique"),
     Index("ssh_keys_by_public_key", "public_key", postgresql_using="hash"),
 )
+
+_ROLES = "role in ('viewer', 'member', 'admin', 'billing')"
+
+tenant_members = Table(
+    "tenant_members",
+    METADATA,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id"), nullable=False),
+    Column(
+        "subject",
+        Text,
+        CheckConstraint("char_length(subject) between 1 and 255", name="member_subject_is_bounded"),
+        nullable=False,
+    ),
+    Column("role", Text, CheckConstraint(_ROLES, name="member_role"), nullable=False),
+    Column("name", Text, CheckConstraint("char_length(name) between 1 and 100", name="member_name_is_bounded")),
+    Column("invited_by", Text, nullable=False),
+    Column("joined_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Index("tenant_members_by_tenant", "tenant_id", "id"),
+)
+
+tenant_invitations = Table(
+    "tenant_invitations",
+    METADATA,
+    Column("id", Uuid, primary_key=True, server_default=text("uuidv7()")),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id"), nullable=False),
+    Column("role", Text, CheckConstraint(_ROLES, name="invitation_role"), nullable=False),
+    Column("name", Text, CheckConstraint("char_length(name) between 1 and 100", name="invitation_name_is_bounded")),
+    Column(
+        "token_hash",
+        LargeBinary,
+        CheckConstraint("octet_length(token_hash) = 32", name="invitation_token_hash_has_32_bytes"),
+        nullable=False,
+    ),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("expires_at", TIMESTAMPTZ, nullable=False),
+    Column("accepted_at", TIMESTAMPTZ),
+    Column("accepted_by", Uuid),
+    Column("revoked_at", TIMESTAMPTZ),
+    UniqueConstraint("token_hash", name="invitation_token_unique"),
+    CheckConstraint("num_nulls(accepted_at, accepted_by) in (0, 2)", name="invitation_acceptance_is_whole"),
+    CheckConstraint("num_nulls(accepted_at, revoked_at) > 0", name="invitation_ends_once"),
+    Index("tenant_invitations_by_tenant", "tenant_id", "id"),
+)

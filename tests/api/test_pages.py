@@ -121,6 +121,16 @@ insert into maintenance_windows (starts_at, ends_at, reason, state, ended_at)
 values (clock_timestamp(), clock_timestamp() + interval '1 h', 'pages', 'cancelled', clock_timestamp())
 """
 
+MEMBER = """
+insert into tenant_members (id, tenant_id, subject, role, invited_by) values (gen_random_uuid(), %s, 'pages', 'viewer', 'x')
+"""
+
+
+def _add_members(tenant: Caller, database: Any) -> None:
+    """An invitation and a member of the tenant."""
+    tenant.make("/invitations", {"role": "viewer"})
+    database.execute(MEMBER, (tenant.tenant_id,))
+
 
 @pytest.fixture(scope="module")
 def lists(api: PublicApi) -> Lists:
@@ -131,6 +141,7 @@ def lists(api: PublicApi) -> Lists:
     for _ in range(ITEMS):
         new_region(admin)
         tenant.make("/api-keys", {"name": fresh("key"), "role": "viewer"})
+        _add_members(tenant, database)
     for other in others:
         rent(other, new_place(admin, database), labels={"team": "red"})
     made = [rent(tenant, place, labels={"team": "red"})["allocation_id"] for _ in range(ITEMS)]

@@ -182,6 +182,13 @@ REMOTE: dict[str, list[str]] = {
     "key list": [],
     "key rotate": [ID, "--overlap-seconds", "60"],
     "key revoke": [ID],
+    "member invite": ["--role", "viewer", "--name", "v", "--expires-in-seconds", "60"],
+    "member list": [],
+    "member set-role": [ID, "viewer"],
+    "member remove": [ID],
+    "invitation list": [],
+    "invitation revoke": [ID],
+    "invitation accept": [],
     "ssh-key add": ["k", "key.pub"],
     "ssh-key list": [],
     "sku put": ["s", "--shape", "gpu_slice", "--gpu-model", "g", "--count", "1"],
@@ -256,6 +263,7 @@ def test_commands_that_only_call_the_api_load_no_module_of_the_servers_or_of_the
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     # Nothing listens on port 1: every command runs as far as its first request.
     environment |= {"BERTH_API_URL": "http://127.0.0.1:1", "BERTH_API_KEY": "k", "XDG_STATE_HOME": str(tmp_path)}
+    environment["BERTH_INVITATION_TOKEN"] = "berth_inv_x"
     done = subprocess.run(
         [sys.executable, "-c", RUN_EACH, json.dumps([REMOTE, NOT_FOR_REMOTE_USE])],
         env=environment, cwd=tmp_path, capture_output=True, text=True,

@@ -55,8 +55,8 @@ MUTANTS = [
         "a viewer may create a named subscription",
         "security",
         "orchestrator/notifications/endpoints.py",
-        "            check_roles(delete_subscription, caller)",
-        "            pass",
+        "needed = (notifications,) if query.subscription is None else (notifications, delete_subscription)",
+        "needed = (notifications,)",
         (f"{ROLES}::test_a_named_subscription_needs_a_role_that_writes",),
     ),
     Mutant(

@@ -6,8 +6,58 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.node_ids import check, pages
 
 SCOPES = "tests/api/tenants/test_scopes.py"
+MEMBERS = "tests/api/tenants/test_members.py"
 
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "an invitation is used twice",
+        "tenants",
+        "orchestrator/tenants/store/members.py",
+        "i.accepted_at is null and i.revoked_at is null and i.expires_at > clock_timestamp() and t.state",
+        "i.revoked_at is null and i.expires_at > clock_timestamp() and t.state",
+        (f"{MEMBERS}::test_a_repeated_acceptance_returns_the_same_member_and_another_user_is_refused",),
+    ),
+    Mutant(
+        "a removed member is remembered",
+        "tenants",
+        "orchestrator/tenants/member_endpoints.py",
+        "    answer = await commands.remove_member(write.context, write.operation(), write.caller, member_id)\n"
+        "    write.parts.credentials.forget_members()\n",
+        "    answer = await commands.remove_member(write.context, write.operation(), write.caller, member_id)\n",
+        (f"{MEMBERS}::test_a_changed_role_and_a_removal_take_effect_at_once_here",),
+    ),
+    Mutant(
+        "an admin removes another tenant's member",
+        "tenants",
+        "orchestrator/tenants/store/members.py",
+        '_REMOVE = "delete from tenant_members where id = :id and tenant_id = :tenant_id"',
+        '_REMOVE = "delete from tenant_members where id = :id"',
+        ("tests/api/tenants/test_members.py::test_only_admins_of_the_tenant_manage_members",),
+    ),
+    Mutant(
+        "a key with scopes invites",
+        "tenants",
+        "orchestrator/tenants/commands/members.py",
+        "    require_scopes(caller.scopes, None)\n    tenant_id, token",
+        "    tenant_id, token",
+        (f"{MEMBERS}::test_a_key_with_scopes_invites_nobody_and_raises_no_role",),
+    ),
+    Mutant(
+        "a token that names its tenant accepts an invitation",
+        "tenants",
+        "orchestrator/http/oidc/bearer_tokens.py",
+        "        if isinstance(found, User):\n            return found\n",
+        '        return User(found.id, "x")\n',
+        (f"{MEMBERS}::test_no_api_key_no_operator_and_no_token_with_a_tenant_accepts",),
+    ),
+    Mutant(
+        "members of a suspended tenant act on",
+        "tenants",
+        "orchestrator/http/oidc/bearer_tokens.py",
+        "        if not member.active:\n",
+        "        if False:\n",
+        (f"{MEMBERS}::test_members_of_a_suspended_tenant_are_refused",),
+    ),
     Mutant(
         "a key needs no scope",
         "tenants",
@@ -271,8 +321,8 @@ MUTANTS: list[Mutant] = [
         "an entry lacks its request",
         "audit",
         "orchestrator/audit/store.py",
-        '"request_id": request_id}',
-        '"request_id": None}',
+        '"request_id": request_id, "tenant_id": tenant_id}',
+        '"request_id": None, "tenant_id": tenant_id}',
         ("tests/audit/test_recorder.py::test_a_row_outside_of_operations_has_its_request",),
     ),
     Mutant(

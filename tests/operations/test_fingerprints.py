@@ -28,6 +28,7 @@ PLACE: dict[str, Any] = {"sku": "h100.slice", "gpus": 2, "region": "eu-1"}
 TEMPLATE = {"image": "ubuntu", "ssh_key_ids": [ID], "name": "n", "labels": {"a": "b"}, "user_data": "#!"}
 HELD = {"holder_id": "h", "starts_at": TIME, "ends_at": TIME, "ttl_seconds": 60, "name": "n"}
 PARTS = {
+    "AcceptInvitation",  # its token is used once, without an operation
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
     "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AdoptedConnection", "AcceptedFirmware",
     "SwitchPort", "FirmwareImage",
@@ -82,6 +83,8 @@ MINIMAL: list[tuple[str, dict[str, Any], str]] = [
     ("CreateApiKey", {"name": "k", "role": "tenant", "tenant_id": ID}, "448c0ef4b43a25b7"),
     ("CreateApiKey", {"name": "k", "role": "admin"}, "d2e06686cebb7e03"),
     ("CreateOwnApiKey", {"name": "k", "role": "viewer"}, "d5ac986bc2823dd9"),
+    ("CreateInvitation", {"role": "viewer"}, "bd240214e7782029"),
+    ("SetMemberRole", {"role": "viewer"}, "bd240214e7782029"),
     ("RotateApiKey", {}, "eb3a9f1a7592619f"),
     ("Approve", {}, "eb3a9f1a7592619f"),
     ("Reject", WHY, "66e3cabea70efb7d"),

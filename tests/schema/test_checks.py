@@ -18,12 +18,12 @@ from tests.schema import (
     checks_of_hardware,
     checks_of_maintenance_tasks,
     checks_of_networks,
-    checks_of_members,
     checks_of_platform,
     checks_of_restores,
 )
 from tests.schema.catalog import check_constraints
 from tests.schema.metal import checks_of_attestations, checks_of_deploy_systems, checks_of_ports, checks_of_sites
+from tests.schema.tenants import checks_of_members
 from tests.support.rows import insert
 
 CHECKS = {

@@ -51,6 +51,7 @@ def test_the_page_is_generated_and_has_every_route() -> None:
         ("GET", "/api/v1/notifications"), ("POST", "/api/v1/nodes/enroll"), ("GET", "/asyncapi.json"), ("GET", "/ok"),
         ("POST", "/api/v1/nodes/enroll/challenge"), ("POST", "/api/v1/sites/enroll"),
         ("POST", "/api/v1/deploy-systems/enroll"), ("POST", "/api/v1/deploy-systems/enroll/challenge"),
+        ("POST", "/api/v1/invitations/accept"),
     }  # fmt: skip
     assert routed - rows == open_routes
 

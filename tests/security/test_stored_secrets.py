@@ -38,7 +38,9 @@ SECRETS = {
 }
 """Every write whose response holds a secret, with its member, generated from the OpenAPI document."""
 
-OF_TENANTS_ALONE = frozenset({"POST /api/v1/api-keys", "POST /api/v1/api-keys/{key_id}/rotate"})
+OF_TENANTS_ALONE = frozenset(
+    {"POST /api/v1/invitations", "POST /api/v1/api-keys", "POST /api/v1/api-keys/{key_id}/rotate"}
+)
 """Writes that operators may not send."""
 
 SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|user_data|medium")
@@ -118,6 +120,8 @@ def request_of(write: str, caller: Caller, admin: Caller) -> tuple[str, dict[str
             return f"/admin/api-keys/{made['id']}/rotate", {"overlap_seconds": 60}
         case "POST /api/v1/api-keys":
             return "/api-keys", {"name": fresh("key"), "role": "member"}
+        case "POST /api/v1/invitations":
+            return "/invitations", {"role": "viewer"}
         case "POST /api/v1/api-keys/{key_id}/rotate":
             made = caller.make("/api-keys", {"name": fresh("key"), "role": "member"})
             return f"/api-keys/{made['id']}/rotate", {"overlap_seconds": 0}

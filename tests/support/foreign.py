@@ -45,7 +45,8 @@ NEVER: Mapping[str, Callable[[], str]] = {
     "number": lambda: str(10**9 + secrets.randbelow(10**6)), "operation_key": _name, "orphan_id": _uuid,
     "policy_id": _name, "repair_id": _uuid, "report_id": _uuid, "request_id": lambda: f"request-{secrets.token_hex(12)}",
     "reservation_id": _uuid, "serial": _name,
-    "ssh_key_id": _uuid, "subscription": _name, "tenant_id": _uuid, "webhook_id": _uuid, "window_id": _uuid,
+    "ssh_key_id": _uuid, "subscription": _name, "tenant_id": _uuid,
+    "invitation_id": _uuid, "member_id": _uuid, "webhook_id": _uuid, "window_id": _uuid,
 }  # fmt: skip
 """Per kind, an id that never existed."""
 
@@ -67,10 +68,13 @@ def stable(body: Any) -> Any:
     """The body without members that differ between two equal requests."""
     if isinstance(body, dict):
         new_key = str(body.get("key", "")).startswith("berth_")
+        new_invitation = str(body.get("token", "")).startswith("berth_inv_")
         return {
             name: stable(member)
             for name, member in body.items()
-            if name not in VOLATILE and not (new_key and name == "key")
+            if name not in VOLATILE
+            and not (new_key and name == "key")
+            and not (new_invitation and name in ("token", "created_by", "expires_at"))
         }
     if isinstance(body, list):
         return [stable(member) for member in body]
@@ -85,6 +89,16 @@ def _report_fault(database: psycopg.Connection[Any], *of: str | None) -> str:
     ).fetchone()
     assert found is not None
     return str(found[0])
+
+
+def _member_of(database: psycopg.Connection[Any], tenant_id: str | None) -> str:
+    """A new member of the tenant."""
+    member_id = _uuid()
+    database.execute(
+        "insert into tenant_members (id, tenant_id, subject, role, invited_by) values (%s, %s, 'subject', 'viewer', 'x')",
+        (member_id, tenant_id),
+    )
+    return member_id
 
 
 def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
@@ -114,6 +128,8 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
         "reservation_id": tenant.make("/reservations", hold)["reservation_id"], "request_id": request_id,
         "kv_key": b64(key), "kv_path": b64url(key), "policy_id": policy, "node_id": place.node["id"],
         "api_key_id": admin.get("/admin/api-keys", tenant_id=tenant.tenant_id)["items"][0]["id"],
+        "invitation_id": tenant.make("/invitations", {"role": "viewer"})["id"],
+        "member_id": _member_of(database, tenant.tenant_id),
         # Operators' objects: a tenant is refused before they are read.
         "orphan_id": _uuid(), "dead_letter_id": _uuid(), "approval_id": _uuid(), "window_id": _uuid(),
         "report_id": _report_fault(database, tenant.tenant_id, made.json()["allocation_id"], place.node["id"]),
@@ -127,7 +143,8 @@ def own_everything(admin: Caller, database: psycopg.Connection[Any]) -> Owned:
     keys.version()  # sequences the events of all of these, which their objects then show
     views = [
         "/api/v1/allocations", f"/api/v1/allocations/{ids['allocation_id']}", "/api/v1/reservations", "/api/v1/ssh-keys",
-        "/api/v1/api-keys", "/api/v1/webhooks", f"/api/v1/webhooks/{webhook}/deliveries", "/api/v1/usage?by=allocation",
+        "/api/v1/api-keys", "/api/v1/members", "/api/v1/invitations", "/api/v1/webhooks",
+        f"/api/v1/webhooks/{webhook}/deliveries", "/api/v1/usage?by=allocation",
         "/api/v1/notifications/subscriptions", "/api/v1/fault-reports",
         f"/api/v1/operations/{ids['operation_key']}", "/v1/kv", "/v1/retention",
     ]  # fmt: skip

@@ -249,6 +249,11 @@ FIRST: dict[str, Row] = {
     },
     "slots": {"unit": 1000, "node_id": NODE, "slot_index": 0, "numa_half": 0},
     "ssh_keys": {"id": number(15), "tenant_id": TENANT, "name": "key", "public_key": "k", "fingerprint": "f"},
+    "tenant_invitations": {
+        "id": number(16), "tenant_id": TENANT, "role": "viewer", "token_hash": b"\x01" * 32, "created_by": "admin",
+        "expires_at": LATER,
+    },
+    "tenant_members": {"id": number(17), "tenant_id": TENANT, "subject": "user", "role": "viewer", "invited_by": "admin"},
     "tenant_quotas": {"tenant_id": TENANT},
     "sql_functions": {"name": "f", "arguments": "", "sha256": "0" * 64, "generation": 1},
     "tenants": {"id": TENANT, "name": "tenant"},
@@ -327,6 +332,8 @@ SECOND: dict[str, Row] = {
     "sku_prices": {"sku": "another", "price_version": 2},
     "slots": {"unit": 1001, "node_id": OTHER, "slot_index": 1},
     "ssh_keys": {"id": OTHER, "tenant_id": OTHER, "name": "another", "fingerprint": "g"},
+    "tenant_invitations": {"id": OTHER, "token_hash": b"\x02" * 32},
+    "tenant_members": {"id": OTHER},
     "tenants": {"id": OTHER, "name": "another"},
     "webhook_deliveries": {"webhook_id": OTHER, "number": 2},
 }

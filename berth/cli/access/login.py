@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -31,8 +32,12 @@ def login(
         str | None, typer.Option(help="the API's audience, for issuers that ask for it [env: BERTH_LOGIN_AUDIENCE]")
     ] = None,
 ) -> None:
-    """Log in with a browser on any device; later commands use and renew the token."""
+    """Log in with a browser on any device; later commands use and renew the token.
+
+    With BERTH_INVITATION_TOKEN it accepts that invitation first.
+    """
     from berth.cli.access import issuer as issuers
+    from berth.cli.access.members import TOKEN_VARIABLE
     from berth.client import Client
 
     address, settings = session.address(), session.settings
@@ -54,6 +59,8 @@ def login(
         tokens = issuers.poll(http, endpoints, client, code)
     # The API accepts the token, or nothing is stored.
     with Client(address, tokens.access_token, retry_seconds=3.0, insecure_http=session.insecure_http) as berth:
+        if invitation := os.environ.get(TOKEN_VARIABLE):
+            berth.accept_invitation(token=invitation)
         account = berth.me()
     made = Login(
         named,

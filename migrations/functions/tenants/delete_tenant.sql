@@ -2,7 +2,7 @@
 --   deleted     name, deleted_at, and what was removed with it: api_keys (revoked), ssh_keys, webhooks, subscriptions, policies
 --   in_use      users: how many allocations, reservations and cleanups it still has;   not_found
 --   noop        it was deleted before
--- The row of `tenants` stays as a tombstone; the row of `tenant_quotas` goes. Every transaction that creates or holds for the
+-- Its members and invitations go too, uncounted. The row of `tenants` stays as a tombstone; the row of `tenant_quotas` goes. Every transaction that creates or holds for the
 -- tenant changes that row (`change_quotas`) or locks it (`keep_tenant`) before it commits, and fails if the row is gone. A
 -- commit of keys and values holds the lock of the namespace and reads the tombstone (`kv_commit`).
 -- Lock order: quota, namespace, tenant: `deleted_at` is after every commit of the namespace. No transaction that holds one of the others waits for a quota.
@@ -43,6 +43,10 @@ begin
         update api_keys set revoked_at = clock_timestamp() where tenant_id = p_tenant and revoked_at is null returning 1
     ), ssh as (
         delete from ssh_keys where tenant_id = p_tenant returning 1
+    ), joined as (
+        delete from tenant_members where tenant_id = p_tenant
+    ), invited as (
+        delete from tenant_invitations where tenant_id = p_tenant
     ), hooks as (
         update webhooks set state = 'deleted', keys = '[]', disabled_reason = null, disabled_at = null,
                             updated_at = clock_timestamp()

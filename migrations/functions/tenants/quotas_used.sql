@@ -10,6 +10,9 @@ begin
             'ssh_keys', (select count(*) from ssh_keys k where k.tenant_id = p_tenant),
             'api_keys', (select count(*) from api_keys k where k.tenant_id = p_tenant and k.revoked_at is null
                            and (k.expires_at is null or k.expires_at > clock_timestamp())),
+            'members', (select count(*) from tenant_members m where m.tenant_id = p_tenant)
+                     + (select count(*) from tenant_invitations i where i.tenant_id = p_tenant and i.accepted_at is null
+                          and i.revoked_at is null and i.expires_at > clock_timestamp()),
             'kv_keys', coalesce(n.keys, 0), 'kv_bytes', coalesce(n.bytes, 0),
             'log_bytes_per_day',
                 coalesce(n.log_bytes, 0) * (n.log_day is not distinct from (clock_timestamp() at time zone 'UTC')::date)::integer)

@@ -47,8 +47,16 @@ def principal_id(issuer: str, subject: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, issuer), subject)
 
 
-def principal_of(claims: JsonMapping, rules: ClaimRules) -> Principal:
-    """The principal of verified claims. Raises `TokenInvalid` where they name none, or a tenant and an operator at once.
+@dataclass(frozen=True, slots=True)
+class User:
+    """The subject of a token that names neither a tenant nor an operator's role; it may be a member of a tenant."""
+
+    id: uuid.UUID
+    subject: str
+
+
+def principal_of(claims: JsonMapping, rules: ClaimRules) -> Principal | User:
+    """The principal of verified claims, or the user that they name. Raises `TokenInvalid` for a tenant and an operator at once.
 
     Of several roles of a tenant the one that may most counts; several of operators without `admin` are refused.
     """
@@ -63,7 +71,7 @@ def principal_of(claims: JsonMapping, rules: ClaimRules) -> Principal:
     if operator:
         return Principal(_operator_role(operator), own_id, None, owner=subject, subject=subject)
     if tenant is None:
-        raise TokenInvalid("the token names neither a tenant nor an operator's role")
+        return User(own_id, subject)
     tenant_id = _tenant_id(tenant, rules.tenant_claim)
     return Principal(_tenant_role(named, rules), own_id, tenant_id, owner=subject, subject=subject)
 

@@ -11,11 +11,12 @@ from fastapi.responses import Response
 
 from orchestrator.http import metrics
 from orchestrator.http.asgi import Receive, Scope, Send
+from orchestrator.http.sockets.credentials import CREDENTIAL_REFUSED
 from orchestrator.log.feed.delivery import DISCONNECT_SECONDS_MAX, SubscriberDelivery
 from orchestrator.log.feed.feed import Feed
 from orchestrator.log.feed.frames import PRELUDE, end
 from orchestrator.log.feed.subscribers import Subscriber
-from orchestrator.problems import Forbidden, Problem, Unauthenticated
+from orchestrator.problems import Problem
 
 HEADERS = {"content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -69,10 +70,10 @@ class EventStream(Response):
     async def _check_credential(self) -> None:
         try:
             await self._recheck()
-        except (Unauthenticated, Forbidden):
-            self._subscriber.finish("unauthenticated")
-        except Problem:
-            return  # the check failed for another reason, and is repeated
+        except Problem as problem:
+            # Any other status is a check that failed, and is repeated.
+            if problem.status in CREDENTIAL_REFUSED:
+                self._subscriber.finish("unauthenticated")
 
 
 async def _watch(receive: Receive, subscriber: Subscriber) -> None:

@@ -30,7 +30,8 @@ KINDS = {
     "node_id": "node_id", "number": "number", "orphan_id": "orphan_id", "policy_id": "policy_id",
     "report_id": "report_id", "repair_id": "repair_id", "serial": "serial",
     "request_id": "request_id", "reservation_id": "reservation_id", "ssh_key_ids": "ssh_key_id", "tenant_id": "tenant_id",
-    "webhook_id": "webhook_id", "window_id": "window_id", "begin": "kv_path", "end": "kv_path",
+    "invitation_id": "invitation_id", "member_id": "member_id", "webhook_id": "webhook_id",
+    "window_id": "window_id", "begin": "kv_path", "end": "kv_path",
 }  # fmt: skip
 """Which kind of object a parameter or member of this name identifies, wherever it occurs."""
 KINDS_AT = {
@@ -56,7 +57,7 @@ PLAIN = frozenset(
         "starts_at", "ends_at", "ttl_seconds", "name", "labels", "user_data", "public_key", "url", "types", "description",
         "signing", "overlap_seconds", "reason", "read_version", "preconditions", "operations", "type", "version", "value",
         "prevent_truncate", "allocation", "runtime_verified_absent", "gpus_limit", "limits", "prepaid",
-        "low_threshold_micro_units", "expires_at", "owner", "break_glass", "verb",
+        "low_threshold_micro_units", "expires_at", "owner", "break_glass", "scopes", "expires_in_seconds", "verb",
         "amount_micro_units", "reference", "role", "display_name", "hardware_id", "valid_seconds", "token", "csr_pem",
         "allocations", "reservations", "policy", "ek_sha256", "ek_certificate", "forget_tpm", "tpm", "digest",
         "attestation", "attestation_id", "quote", "signature", "ek_public", "ak_public", "ek_certificate_pem",
@@ -95,6 +96,7 @@ NOT_CALLED = {
     "GET /v1/subscribe": "endless; test_filtered_streams.py",
     "POST /api/v1/nodes/enroll": "nodes enrol by a token; no tenant calls it",
     "POST /api/v1/nodes/enroll/challenge": "the same",
+    "POST /api/v1/invitations/accept": "a user accepts by a token, which names the tenant; test_members.py",
     "POST /api/v1/sites/enroll": "the same, of agents of sites",
     "POST /api/v1/deploy-systems/enroll": "deploy systems enrol by a token; no tenant calls it",
     "POST /api/v1/deploy-systems/enroll/challenge": "the same",
@@ -154,6 +156,8 @@ BODIES: dict[str, list[Body]] = {
     "POST /api/v1/ssh-keys": [lambda of, shared, mine: {"name": "mine", "public_key": PUBLIC_KEY}],
     "POST /api/v1/api-keys": [lambda of, shared, mine: {"name": "mine", "role": "viewer"}],
     "POST /api/v1/api-keys/{key_id}/rotate": [NOTHING, lambda of, shared, mine: {"overlap_seconds": 0}],
+    "POST /api/v1/invitations": [lambda of, shared, mine: {"role": "viewer"}],
+    "PATCH /api/v1/members/{member_id}": [lambda of, shared, mine: {"role": "viewer"}],
     "POST /api/v1/webhooks": [lambda of, shared, mine: {"url": "https://hooks.example.com/mine"}],
     "PATCH /api/v1/allocations/{allocation_id}": [lambda of, shared, mine: {"name": "mine", "labels": {"a": "b"}}],
     "PATCH /api/v1/webhooks/{webhook_id}": [lambda of, shared, mine: {"state": "disabled"}],

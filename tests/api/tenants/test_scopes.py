@@ -11,8 +11,8 @@ from fastapi.routing import iter_route_contexts
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from orchestrator.edge.routes import PUBLIC_ROUTES, declare_scopes
-from orchestrator.tenants.refusals import ScopeRequired
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.refusals import ScopeRequired
 from orchestrator.tenants.required_roles import check_roles, required_roles, required_scope, requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, TENANT_READERS
 from orchestrator.tenants.scopes import KNOWN, Access, Noun, Scope, covers

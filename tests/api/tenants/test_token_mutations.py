@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.http.oidc.key_sets import KeySet, UnreadableKeySet, read_key_set
-from orchestrator.http.oidc.token_principals import ClaimRules, principal_of
+from orchestrator.http.oidc.token_principals import ClaimRules, User, principal_of
 from orchestrator.http.oidc.token_refusals import TokenInvalid, TokenRefused
 from orchestrator.http.oidc.tokens import TokenRules, read_header, verify_token
 from orchestrator.tenants.principals import Principal
@@ -41,7 +41,10 @@ def principal(token: str, keys: KeySet = KEY_SET) -> Principal:
     if key is None:
         raise TokenInvalid("unknown key")
     claims = verify_token(token, key, TokenRules(ISSUER, "berth", 30))
-    return principal_of(claims, ClaimRules(ISSUER, "tenant", "role", {"admin": OperatorRole.ADMIN}))
+    found = principal_of(claims, ClaimRules(ISSUER, "tenant", "role", {"admin": OperatorRole.ADMIN}))
+    if isinstance(found, User):
+        raise TokenInvalid("the token names neither a tenant nor an operator's role")
+    return found
 
 
 def taken(token: str) -> bool:

@@ -1,0 +1,1 @@
+"""Rows that check constraints of tenants refuse and accept."""
