@@ -73,6 +73,8 @@ FOREIGN_KEYS = {
     "skus_default_image_fkey": ("skus", "images"),
     "slots_node_id_fkey": ("slots", "nodes"),
     "ssh_keys_tenant_id_fkey": ("ssh_keys", "tenants"),
+    "tenant_invitations_tenant_id_fkey": ("tenant_invitations", "tenants"),
+    "tenant_members_tenant_id_fkey": ("tenant_members", "tenants"),
     "tenant_quotas_tenant_id_fkey": ("tenant_quotas", "tenants"),
     "webhook_deliveries_webhook_id_fkey": ("webhook_deliveries", "webhooks"),
     "webhooks_tenant_id_fkey": ("webhooks", "tenants"),
