@@ -324,3 +324,25 @@ def test_a_user_logs_in_to_a_running_api(
         assert error_of(run(address, "key list --output json")) == "role_required"
         log = (tmp_path / "api" / "api.log").read_text()
         assert not [secret for secret in issuer.secrets if secret in log]
+
+
+def test_a_user_without_a_tenant_logs_in_by_its_invitation(
+    postgres_server: LocalPostgres, migrated_template: str, tmp_path: Path, issuer: DeviceIssuer, config: Path
+) -> None:
+    settings = {"BERTH_OIDC_ISSUER": issuer.url, "BERTH_OIDC_AUDIENCE": AUDIENCE}
+    with (
+        copied_database(postgres_server, migrated_template) as url,
+        public_process(url, tmp_path / "api", settings) as http,
+    ):
+        tenant = new_tenant(Caller(http, insert_admin_key(url)))
+        invitation = tenant.make("/invitations", {"role": "viewer"})["token"]
+        issuer.claims_of_tokens = {"sub": "vic@acme"}
+        line = f"login --issuer {issuer.url} --client-id {CLIENT} --output json"
+        address = str(http.base_url)
+        assert error_of(run(address, line)) == "token_invalid"
+        assert not list(config.glob("*")), "nothing is stored of a login that is refused"
+        done = run(address, line, BERTH_INVITATION_TOKEN=invitation)
+        assert json.loads(done.stdout)["role"] == "viewer", done.output
+        assert invitation not in shown(done, issuer)
+        assert run(address, "alloc list").exit_code == 0
+        assert error_of(run(address, "key list --output json")) == "role_required"
