@@ -92,7 +92,7 @@ begin
             ('reservation_states',          's',     '',      '',      's',     '',      '',      '',      's',     's'),
             ('resources',                   'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
             ('restores',                    's',     's',     's',     's',     's',     's',     's',     's',     's'),
-            ('restore_replays',             's',     '',      '',      'su',    '',      '',      '',      's',     's'),
+            ('restore_replays',             's',     '',      '',      'su',    '',      '',      '',      's',     'c'),
             ('retention_policies',          'siud',  '',      '',      's',     '',      '',      '',      's',     's'),
             ('sku_prices',                  'si',    '',      '',      's',     '',      '',      '',      's',     's'),
             ('site_agent_certificate_requests', 'siud', 'si', 'sud', '',   '',      '',      '',      's',     's'),
@@ -146,6 +146,7 @@ begin
             ('restore_adopt_agents',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt_passwords',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke_agents',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_revoke_members',      '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
@@ -156,7 +157,7 @@ begin
             ('site_agent_tokens', array['token_hash']), ('tenant_invitations', array['token_hash']),
             ('enrolment_tokens', array['token_hash']), ('kv_keys', array['value']), ('log', array['payload']),
             ('node_tasks', array['envelope']), ('operations', array['body']), ('outbox', array['payload']),
-            ('reservations', array['template']), ('webhook_deliveries', array['response_excerpt']),
+            ('reservations', array['template']), ('restore_replays', array['detail']), ('webhook_deliveries', array['response_excerpt']),
             ('webhooks', array['url', 'signing', 'keys'])
         ), allowed (name, role, letters) as (
             select g.name, r.role, r.letters from given g cross join lateral (values

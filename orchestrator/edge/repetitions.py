@@ -79,4 +79,7 @@ class Repetitions:
 
 
 def _says_that_it_had_the_effect(answer: Answer) -> bool:
-    return answer.status < 400 and orjson.loads(answer.body).get("result") == "ok"
+    if answer.status >= 400:
+        return False
+    document = orjson.loads(answer.body) if answer.body else None
+    return not isinstance(document, dict) or document.get("result") == "ok"

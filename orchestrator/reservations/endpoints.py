@@ -38,8 +38,14 @@ from orchestrator.reservations.schemas import (
 from orchestrator.reservations.store.confirming import Confirm
 from orchestrator.reservations.store.holding import Hold
 from orchestrator.tenants.principals import Principal
+from orchestrator.tenants.refusals import ScopeRequired
 from orchestrator.tenants.required_roles import requires
 from orchestrator.tenants.roles import EVERY_OPERATOR, NO_OPERATOR, SUPPORT, TENANT_READERS, TENANT_WRITERS
+from orchestrator.tenants.scopes import Access, Noun, covers
+from orchestrator.tenants.scopes import Scope as ScopeOfKeys
+
+OF_CREATES = ScopeOfKeys(Noun.ALLOCATIONS, Access.WRITE)
+"""What a hold with the template of an allocation needs beside its own scope."""
 
 router = APIRouter(prefix="/reservations", tags=["reservations"], responses=PROBLEM_RESPONSES)
 
@@ -56,6 +62,7 @@ async def hold_for(
 ) -> Answer:
     """The response to a tenant's hold. Raises a `Problem` for what is not stored."""
     assert caller.tenant_id is not None
+    _require_scope_of_template(caller, body)
     held = Hold(
         operation=operation_in(scope, caller, key, body, parts.settings.operation_retention_seconds),
         tenant_id=caller.tenant_id,
@@ -72,6 +79,12 @@ async def hold_for(
     return await parts.gate.answer(
         held.operation, lambda: with_version(database, held.operation, parts.holds.answer(asked))
     )
+
+
+def _require_scope_of_template(caller: Principal, body: HoldNamed | HoldGpus) -> None:
+    """Raise `ScopeRequired` if a key without the scope of creates would start an allocation by a reservation."""
+    if isinstance(body, HoldGpus) and body.allocation is not None and not covers(caller.scopes, str(OF_CREATES)):
+        raise ScopeRequired.of(OF_CREATES.sufficient)
 
 
 def _ttl_seconds(parts: Services, body: HoldNamed | HoldGpus) -> float:

@@ -51,7 +51,7 @@ restore_replays = Table(
         Text,
         CheckConstraint(
             "kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt', 'site_agent', 'adopt_agent',"
-            " 'bmc_password')",
+            " 'bmc_password', 'member', 'invitation')",
             name="restore_replay_kind",
         ),
         primary_key=True,

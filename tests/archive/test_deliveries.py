@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.cli.deployment.archive import running
+from berth.cli.deployment.archive import delivery_rows, running
 from berth.cli.deployment.archive.chains import find_delivery, judge
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.delivery_rows import Place
@@ -192,6 +192,33 @@ def test_sealed_deliveries_of_another_database_are_not_deleted(
         with pytest.raises(ArchiveProblem, match="does not continue"):
             run(other, Directory(tmp_path / "archive"))
         assert kept.numbers() == [1, 2]
+
+
+def test_what_is_beyond_the_newest_leaves_before_its_retention(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_rows, "KEPT_MAX", 40)
+    webhook = new_webhook(database_url)  # it has numbered 100
+    webhook.deliver(58, 63, days=1)
+    assert run(database_url, Directory(tmp_path / "archive")).deliveries == 3
+    assert webhook.numbers() == [61, 62, 63]
+
+
+def test_a_run_that_cannot_write_does_not_count_for_doctor(database_url: str, tmp_path: Path) -> None:
+    class Full(Directory):
+        def write(self, name: str, content: bytes) -> None:
+            raise ArchiveProblem("archive_unwritable", f"{name} of {len(content)} bytes does not fit")
+
+    new_webhook(database_url).deliver(1, 2, days=40)
+    run(database_url, Directory(tmp_path / "archive"), Retention(400, 0, 50))
+    with connect(database_url) as connection:
+        connection.execute("update archive_uses set last_run = last_run - interval '9 days'")
+    assert archive_finding(database_url).verdict == "warning"
+    with pytest.raises(ArchiveProblem, match="does not fit"):
+        run(database_url, Full(tmp_path / "archive"))
+    assert archive_finding(database_url).verdict == "warning"
+    run(database_url, Directory(tmp_path / "archive"))
+    assert archive_finding(database_url).verdict == "ok"
 
 
 def test_doctor_warns_when_no_run_comes_any_more(database_url: str, tmp_path: Path) -> None:

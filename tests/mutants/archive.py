@@ -205,4 +205,20 @@ MUTANTS: list[Mutant] = [
         "",
         ("tests/archive/test_bucket.py::test_an_operator_archives_to_a_bucket_and_no_secret_is_printed",),
     ),
+    Mutant(
+        "deliveries are bounded by their age alone",
+        "archive",
+        "berth/cli/deployment/archive/delivery_rows.py",
+        "\n       or d.number <= w.numbered - %(kept)s)",
+        ")",
+        ("tests/archive/test_deliveries.py::test_what_is_beyond_the_newest_leaves_before_its_retention",),
+    ),
+    Mutant(
+        "a run that cannot write counts",
+        "archive",
+        "berth/cli/deployment/archive/delivery_rows.py",
+        "on conflict (kind) do nothing",
+        "on conflict (kind) do update set last_run = clock_timestamp()",
+        ("tests/archive/test_deliveries.py::test_a_run_that_cannot_write_does_not_count_for_doctor",),
+    ),
 ]

@@ -363,4 +363,28 @@ MUTANTS: list[Mutant] = [
         (""),
         ("tests/api/reservations/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
     ),
+    Mutant(
+        "a removed admin returns by its own invitation",
+        "tenants",
+        "orchestrator/tenants/commands/members.py",
+        "await members.revoke_invitations_of(tx, tenant_id, member_id)}",
+        "0}",
+        (f"{MEMBERS}::test_what_an_admin_has_invited_ends_with_its_role",),
+    ),
+    Mutant(
+        "an admin of before lets an accomplice in",
+        "tenants",
+        "orchestrator/tenants/commands/members.py",
+        "0 if role == TenantRole.ADMIN else await members.revoke_invitations_of(tx, tenant_id, member_id)",
+        "0",
+        (f"{MEMBERS}::test_what_an_admin_has_invited_ends_with_its_role",),
+    ),
+    Mutant(
+        "a reservation starts allocations without the scope of creates",
+        "tenants",
+        "orchestrator/reservations/endpoints.py",
+        "    _require_scope_of_template(caller, body)\n",
+        "",
+        (f"{SCOPES}::test_a_reservation_that_starts_an_allocation_needs_the_scope_of_creates",),
+    ),
 ]

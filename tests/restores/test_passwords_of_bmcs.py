@@ -162,6 +162,10 @@ def test_passwords_of_the_lost_interval_are_known_again(past: Past, tmp_path: Pa
     assert rows_of(past.url, copies, past.stage.second.id) == [(0,)], "nothing is sealed to the agent that was revoked"
     left = "select count(*) from bmc_credentials where node_id = %s"
     assert rows_of(past.url, left, past.machines["rotated"].node_id) == [(2,)], "the password of before is deleted"
+    noted = (
+        "select count(*), count(*) filter (where detail ? 'sealed') from restore_replays where kind = 'bmc_password'"
+    )
+    assert rows_of(past.url, noted) == [(10, 0)], "what was adopted is not kept a second time"
     assert past.rotated_again() == {"completed"}
     report = [json.loads(line) for line in (tmp_path / "lost/report.ndjson").read_text().splitlines()]
     steps = {line["next_step"] for line in report if line["kind"] == "bmc_password_stored"}

@@ -39,7 +39,8 @@ begin
                     jsonb_build_object('generation', stored.generation, 'given', stored.given, 'restore', p_epoch));
             adopted := adopted + 1;
         end if;
-        update restore_replays w set done_at = clock_timestamp(), outcome = case when adopts then 'done' else 'noop' end
+        update restore_replays w set done_at = clock_timestamp(), outcome = case when adopts then 'done' else 'noop' end,
+            detail = w.detail - 'sealed'
         where w.epoch = p_epoch and w.kind = 'bmc_password' and w.subject_id = left_.subject_id;
     end loop;
     return adopted;

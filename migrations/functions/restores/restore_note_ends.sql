@@ -26,6 +26,9 @@ begin
             when 'bmc_password' then exists (select from node_bmcs b where b.node_id = (n.detail ->> 'node_id')::uuid
                                              and b.site_id = (n.detail ->> 'site_id')::uuid
                                              and b.generation < (n.detail ->> 'generation')::bigint)
+            when 'member' then exists (select from tenant_members m where m.id = n.subject_id)
+            when 'invitation' then exists (select from tenant_invitations i where i.id = n.subject_id
+                                           and num_nonnulls(i.accepted_at, i.revoked_at) = 0)
             else false end
     ), noted as (
         insert into restore_replays as w (epoch, kind, subject_id, version, ended_at, detail)

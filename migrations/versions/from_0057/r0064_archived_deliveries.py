@@ -23,7 +23,7 @@ create table archive_uses (
 comment on table archive_uses is 'What the archive alone deletes: sweepers leave rows of these kinds to it.';
 comment on column archive_uses.kind is 'As of segments.';
 comment on column archive_uses.since is 'When a run first archived it.';
-comment on column archive_uses.last_run is 'When the newest run began that archived it.';
+comment on column archive_uses.last_run is 'When the newest run archived all that was due; until then, when the first one began.';
 """
 
 

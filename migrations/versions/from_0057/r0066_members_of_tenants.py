@@ -8,7 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0066"
 down_revision = "0065"
-LOCKS = ()
+LOCKS = ("restore_replays", "tenants")
 
 _STATEMENTS = b"""
 create table tenant_members (
@@ -47,6 +47,11 @@ comment on column tenant_invitations.created_by is 'The principal that invites.'
 comment on column tenant_invitations.accepted_by is 'The principal that became a member.';
 create index tenant_invitations_by_tenant on tenant_invitations (tenant_id, id);
 comment on index tenant_invitations_by_tenant is 'The invitations of a tenant by page.';
+alter table restore_replays drop constraint restore_replay_kind, add constraint restore_replay_kind check (
+    kind in ('release', 'cancel', 'api_key', 'certificates', 'adopt', 'site_agent', 'adopt_agent', 'bmc_password', 'member',
+        'invitation'));
+comment on column restore_replays.subject_id is
+    'The allocation, reservation, API key, node, agent, member, invitation, or event of an issuance or of a password.';
 """
 
 

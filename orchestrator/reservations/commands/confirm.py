@@ -58,7 +58,9 @@ async def confirm_reservation(context: Context, confirms: Sequence[Confirm]) -> 
         return await _confirm_list(context, confirms)
     found = await asyncio.gather(*(confirm.claimant() for confirm in confirms))
     owned = [confirm for confirm, claimant in zip(confirms, found, strict=True) if claimant is not None]
-    results = iter(await _confirm_list(context, owned) if owned else ())
+    claimants = {claimant for claimant in found if claimant is not None}
+    batch = _with_claimant(context, claimants.pop() if len(claimants) == 1 else Claimant())
+    results = iter(await _confirm_list(batch, owned) if owned else ())
     return [Overloaded(NOT_OWNED) if claimant is None else next(results) for claimant in found]
 
 
@@ -82,12 +84,21 @@ async def _confirm_list(context: Context, confirms: Sequence[Confirm]) -> list[R
     return results
 
 
+def _with_claimant(context: Context, claimant: Claimant) -> Context:
+    """The same, with this claim to the reserve."""
+
+    async def known() -> Claimant:
+        return claimant
+
+    return replace(context, database=context.database.for_claimant(known))
+
+
 def _claiming(context: Context, *confirms: Confirm) -> Context:
     """The same, with a claim to the reserve if the callers of all these own their reservations."""
 
     async def claimant() -> Claimant | None:
         found = await asyncio.gather(*(confirm.claimant() for confirm in confirms))
-        return None if None in found else found[0] if len(found) == 1 else Claimant()
+        return None if None in found else found[0] if len(set(found)) == 1 else Claimant()
 
     return replace(context, database=context.database.for_claimant(claimant))
 

@@ -14,6 +14,7 @@ from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import NOOP, Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
 from orchestrator.tenants.principals import Actor, ActorKind, Principal
+from orchestrator.tenants.roles import TenantRole
 from orchestrator.tenants.scopes import require_scopes
 from orchestrator.tenants.store import members
 from orchestrator.tenants.store.members import InvitationWanted, Member
@@ -94,14 +95,18 @@ async def accept_invitation(
 async def set_member_role(
     context: Context, operation: Operation, caller: Principal, member_id: UUID, role: str
 ) -> Answer:
-    """200 with the member. Raises `NotFound`, and `ScopesExceeded` for a key with scopes."""
+    """200 with the member; one that is an admin no more has no open invitation either.
+
+    Raises `NotFound`, and `ScopesExceeded` for a key with scopes.
+    """
     assert caller.tenant_id is not None, "the route lets only tenants' principals through"
     require_scopes(caller.scopes, None)
     tenant_id = caller.tenant_id
 
     async def effect(tx: Transaction) -> Done:
         member = await members.set_member_role(tx, tenant_id, member_id, role)
-        detail = {"role": role, "user": member.subject}
+        revoked = 0 if role == TenantRole.ADMIN else await members.revoke_invitations_of(tx, tenant_id, member_id)
+        detail = {"role": role, "user": member.subject, "invitations_revoked": revoked}
         await audit.record(tx, caller.actor, "member.set_role", f"members/{member_id}", detail, operation.request_id)
         return Done(200, asdict(member), member_id)
 
@@ -111,6 +116,8 @@ async def set_member_role(
 async def remove_member(context: Context, operation: Operation, caller: Principal, member_id: UUID) -> Answer:
     """204; the user's tokens are refused at once here, and within `credential_cache_seconds` by every other process.
 
+    Its open invitations are revoked, so that it does not return by one.
+
     The last admin may be removed: the tenant's API keys remain. Raises `NotFound`.
     """
     assert caller.tenant_id is not None, "the route lets only tenants' principals through"
@@ -118,7 +125,8 @@ async def remove_member(context: Context, operation: Operation, caller: Principa
 
     async def effect(tx: Transaction) -> Done:
         await members.remove_member(tx, tenant_id, member_id)
-        await audit.record(tx, caller.actor, "member.remove", f"members/{member_id}", {}, operation.request_id)
+        detail = {"invitations_revoked": await members.revoke_invitations_of(tx, tenant_id, member_id)}
+        await audit.record(tx, caller.actor, "member.remove", f"members/{member_id}", detail, operation.request_id)
         return Done(204, None, member_id)
 
     return await run_once(context, operation, effect, tenant_id)

@@ -120,6 +120,10 @@ _SET_ROLE = """
 update tenant_members set role = :role where id = :id and tenant_id = :tenant_id
 returning id, tenant_id, subject, role, name, invited_by, joined_at
 """
+_REVOKE_OF = """
+update tenant_invitations set revoked_at = clock_timestamp()
+where tenant_id = :tenant_id and created_by = :made_by and accepted_at is null and revoked_at is null
+"""
 _REMOVE = "delete from tenant_members where id = :id and tenant_id = :tenant_id"
 _MEMBERSHIP = """
 select m.tenant_id, m.role, t.state = 'active' as active from tenant_members m join tenants t on t.id = m.tenant_id
@@ -211,6 +215,11 @@ async def remove_member(tx: Transaction, tenant_id: UUID, member_id: UUID) -> No
     """The user acts for the tenant no more. Raises `NotFound`, also for another tenant's."""
     if (await tx.execute(_REMOVE, {"id": member_id, "tenant_id": tenant_id})).rowcount == 0:
         raise _no_member(member_id)
+
+
+async def revoke_invitations_of(tx: Transaction, tenant_id: UUID, member_id: UUID) -> int:
+    """No user joins any more by what this member has invited; return how many invitations that are."""
+    return (await tx.execute(_REVOKE_OF, {"tenant_id": tenant_id, "made_by": str(member_id)})).rowcount
 
 
 async def find_membership(reading: Reading, principal_id: UUID) -> Membership | None:

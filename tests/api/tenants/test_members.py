@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -166,6 +166,34 @@ def test_a_changed_role_and_a_removal_take_effect_at_once_here(api: TokenApi) ->
     assert tenant.get("/members")["items"] == []
     problem(tenant.call("DELETE", path), 404, "not_found")
     problem(tenant.call("PATCH", path, {"role": "viewer"}), 404, "not_found")
+
+
+def demoted(tenant: Caller, member: str) -> None:
+    assert tenant.call("PATCH", f"/members/{member}", {"role": "member"}).status_code == 200
+
+
+def removed(tenant: Caller, member: str) -> None:
+    assert tenant.call("DELETE", f"/members/{member}").status_code == 204
+
+
+@pytest.mark.parametrize("change", [demoted, removed])
+def test_what_an_admin_has_invited_ends_with_its_role(api: TokenApi, change: Callable[[Caller, str], None]) -> None:
+    tenant = new_tenant(api.admin)
+    admin, member = joined(api, tenant, "admin")
+    own, others = invited(admin, "admin"), invited(tenant, "viewer")
+    change(tenant, member["id"])
+    problem(accept(user(api), own["token"]), 401, "invitation_invalid")
+    if change is removed:
+        problem(accept(admin, own["token"]), 401, "invitation_invalid")
+    assert accept(user(api), others["token"]).status_code == 200, "what others have invited stays open"
+
+
+def test_an_admin_that_stays_one_keeps_its_invitations(api: TokenApi) -> None:
+    tenant = new_tenant(api.admin)
+    admin, member = joined(api, tenant, "admin")
+    invitation = invited(admin, "viewer")
+    assert tenant.call("PATCH", f"/members/{member['id']}", {"role": "admin"}).status_code == 200
+    assert accept(user(api), invitation["token"]).status_code == 200
 
 
 def test_another_process_follows_within_the_time_of_its_cache(api: TokenApi, url: str) -> None:

@@ -152,6 +152,29 @@ def test_a_read_needs_no_more_than_reading_and_writing_includes_it(admin: Caller
     assert listed[reading.get("/me")["principal_id"]] == ["ssh-keys:read"]
 
 
+def test_a_reservation_that_starts_an_allocation_needs_the_scope_of_creates(admin: Caller) -> None:
+    tenant = new_tenant(admin)
+    holder = scoped_key(admin, tenant.tenant_id, ["reservations:write"])
+    both = scoped_key(admin, tenant.tenant_id, ["reservations:write", "allocations:write"])
+    held = {
+        "sku": fresh("sku"),
+        "gpus": 1,
+        "region": "nowhere",
+        "holder_id": "holder",
+        "starts_at": "2030-01-01T00:00:00Z",
+    }
+    body = {
+        **held,
+        "allocation": {"ssh_key_ids": ["0197f3a0-0000-7000-8000-000000000001"]},
+        "ends_at": "2030-01-02T00:00:00Z",
+    }
+    document = problem(holder.call("POST", "/reservations", body), 403, "scope_required")
+    assert document["scopes_required"] == ["allocations:write"]
+    problem(both.call("POST", "/reservations", body), 422, "ssh_key_not_found")
+    del body["allocation"]
+    problem(holder.call("POST", "/reservations", body), 409, "sku_unavailable")
+
+
 def test_a_role_bounds_a_key_with_scopes(admin: Caller) -> None:
     viewer = scoped_key(admin, new_tenant(admin).tenant_id, ["ssh-keys:write"], "viewer")
     problem(viewer.call("POST", "/ssh-keys", {}), 403, "role_required")

@@ -1,4 +1,4 @@
-"""Passwords of BMCs after a restore: those that were stored in the lost interval."""
+"""What a restore does again of the lost interval: passwords of BMCs, and members that were removed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ _KNOWN = f"{_TESTS}::test_passwords_of_the_lost_interval_are_known_again"
 _OTHER = f"{_TESTS}::test_a_bmc_of_another_site_gets_no_password_of_the_lost_interval"
 _ADOPT = "migrations/functions/restores/restore_adopt_passwords.sql"
 _NOTE = "migrations/functions/restores/restore_note_ends.sql"
+_MEMBERS = "tests/restores/test_members.py::test_who_was_removed_in_the_lost_interval_is_removed_again"
+_REVOKE = "migrations/functions/restores/restore_revoke_members.sql"
 _REPORTS = "orchestrator/sites/commands/reports.py"
 
 
@@ -37,5 +39,17 @@ MUTANTS = (
     _mutant(
         "one that was received is not in the log", _REPORTS,
         "        await emit_password(tx, bmc.site_id, bmc.node_id, report.generation, given=True)\n", "",
+    ),
+    Mutant(
+        "lost members: a removed one is back", "tenants", _REVOKE,
+        "            delete from tenant_members m where m.id = left_.subject_id;\n", "", (_MEMBERS,),
+    ),
+    Mutant(
+        "lost members: what a removed one invited is open", "tenants", _REVOKE,
+        "where i.created_by = left_.subject_id::text", "where false", (_MEMBERS,),
+    ),
+    Mutant(
+        "lost members: a revoked invitation is open", "tenants", "berth/cli/deployment/restore/lost_kinds.py",
+        '    "invitation.revoke": "invitation",\n', "", (_MEMBERS,),
     ),
 )  # fmt: skip

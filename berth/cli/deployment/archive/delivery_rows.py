@@ -16,14 +16,16 @@ from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed
 from berth.process.crash_points import reach
 
 _USE = """
-insert into archive_uses (kind) values (%s) on conflict (kind) do update set last_run = clock_timestamp()
+insert into archive_uses (kind) values (%s) on conflict (kind) do nothing
 """
+_NOTE_RUN = "update archive_uses set last_run = clock_timestamp() where kind = %s"
 _END_USE = "delete from archive_uses where kind = %s"
 # Those of a deleted webhook are due at once: the webhook leaves with the last of them.
 _FIND = """
 select d.webhook_id, d.number from webhook_deliveries d join webhooks w on w.id = d.webhook_id
 where (d.webhook_id, d.number) > (%(webhook)s, %(number)s) and d.ended_at is not null
-  and (d.ended_at < clock_timestamp() - make_interval(days => %(days)s) or w.state = 'deleted')
+  and (d.ended_at < clock_timestamp() - make_interval(days => %(days)s) or w.state = 'deleted'
+       or d.number <= w.numbered - %(kept)s)
 order by d.webhook_id, d.number limit %(limit)s
 """
 _LINES = """
@@ -73,6 +75,8 @@ class Place:
         return f"{self.webhook}.{self.number:019d}"
 
 
+KEPT_MAX = 100_000
+"""Deliveries of a webhook that stay whatever the retention is, the newest ones: a tenant's rows are bounded (P13)."""
 FIRST_PLACE = Place(UUID(int=0), 0)
 
 
@@ -87,9 +91,17 @@ def use_archive(connection: Connection, days: int) -> None:
     connection.execute(_USE if days else _END_USE, (Kind.DELIVERIES,))
 
 
+def note_run(connection: Connection) -> None:
+    """A run has archived everything that was due."""
+    connection.execute(_NOTE_RUN, (Kind.DELIVERIES,))
+
+
 def find_deliveries(connection: Connection, after: Place, days: int, limit: int) -> list[Place]:
-    """At most `limit` deliveries behind `after` that ended more than `days` days ago, or whose webhook was deleted."""
-    values = {"webhook": after.webhook, "number": after.number, "days": days, "limit": limit}
+    """At most `limit` ended deliveries behind `after` that are due.
+
+    Those that ended more than `days` days ago, those beyond the newest `KEPT_MAX` of a webhook, and those of a deleted one.
+    """
+    values = {"webhook": after.webhook, "number": after.number, "days": days, "limit": limit, "kept": KEPT_MAX}
     return [Place(*row) for row in connection.execute(_FIND, values).fetchall()]
 
 

@@ -27,6 +27,7 @@ from berth.cli.deployment.archive.delivery_rows import (
     count_known_deliveries,
     delete_sealed_deliveries,
     find_deliveries,
+    note_run,
     place_of,
     read_delivery_lines,
     use_archive,
@@ -201,6 +202,8 @@ class _Run:
             if lines:
                 self._delete(self._seal(lines, Kind.DELIVERIES, days))
                 after = place_of(lines[-1].key)
+        if days:
+            note_run(self._connection)
 
     def archive_audit(self) -> None:
         """Archive and delete the rows of the audit that were recorded before their retention, but never the newest."""

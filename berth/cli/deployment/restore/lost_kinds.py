@@ -84,7 +84,8 @@ _BY_EVENT: Final[Mapping[str, Kind]] = {
     "site.identity_conflict": Kind("site_agent_revoked", "the agent does not exist: nothing is to be done"),
     "node.bmc_password_stored": Kind(
         "bmc_password_stored",
-        "the database does not have this BMC at this site: give it to Berth with a password (`berth node bmc set`)",
+        "the database does not have this BMC at this site, or has a later generation of another registration: if its tasks fail,"
+        " give it to Berth with a password (`berth node bmc set`)",
     ),
     "node.retired": Kind(
         "node_retired", "its certificates are revoked again; retire the node again (`berth node retire`)"
@@ -130,6 +131,12 @@ _ENDS: Final[Mapping[str, str]] = {
     "site.identity_conflict": "site_agent",
     "site.agent_enrolled": "site_agent",
 }
+_REVOKED: Final[Mapping[str, str]] = {
+    "api_key.revoke": "api_key",
+    "member.remove": "member",
+    "invitation.revoke": "invitation",
+}
+"""By the action of an operation, what it ended."""
 _ADOPTED: Final[Mapping[str, str]] = {
     "node.certificate_issued": "adopt",
     "site.certificate_issued": "adopt_agent",
@@ -170,8 +177,8 @@ def _is_known(event_type: str) -> bool:
 
 def end_of(event_type: str, subject: str, data: JsonMapping, event_id: str = "") -> End | None:
     """What the event ended or revoked, if that may be replayed; of what is adopted, the event itself."""
-    if event_type == "operation.committed" and data.get("action") == "api_key.revoke":
-        return _end("api_key", str(data.get("object", "")))
+    if event_type == "operation.committed" and data.get("action") in _REVOKED:
+        return _end(_REVOKED[data["action"]], str(data.get("object", "")))
     if event_type in _ADOPTED:
         return _end(_ADOPTED[event_type], event_id)
     kind = _ENDS.get(event_type)
