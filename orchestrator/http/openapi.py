@@ -94,6 +94,7 @@ _TAGS: Final = {
     "catalogue": "SKUs, regions, images and availability",
     "ssh keys": "Public keys of a tenant's users",
     "api keys": "API keys of a tenant, for its admins",
+    "members": "Users of the issuer that act for a tenant, and their invitations",
     "usage": "Usage lines and the balance",
     "webhooks": "Events sent to a tenant's URLs",
     "operations": "The outcome of a write, by its idempotency key",

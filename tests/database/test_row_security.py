@@ -38,7 +38,7 @@ COLUMNS = {
     "console_sessions": "tenant_id", "fault_reports": "tenant_id", "kv_keys": "namespace",
     "kv_namespaces": "id", "ledger": "tenant_id", "metering_intervals": "tenant_id", "networks": "tenant_id",
     "notification_subscriptions": "scope", "operations": "scope", "reservations": "tenant_id", "retention_policies": "scope",
-    "ssh_keys": "tenant_id", "webhooks": "tenant_id",
+    "ssh_keys": "tenant_id", "tenant_invitations": "tenant_id", "tenant_members": "tenant_id", "webhooks": "tenant_id",
     "wipe_certificates": "tenant_id",
 }  # fmt: skip
 """By table with a policy: the column of the tenant."""

@@ -82,10 +82,12 @@ def test_every_admin_path_is_forbidden_to_tenants_and_closed_to_strangers(admin:
 def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to_tenants(
     admin: Caller, stranger: Caller
 ) -> None:
-    """Covers paths missing from the lists above too. Agents enrol by a one-time token."""
+    """Covers paths missing from the lists above too. Agents enrol, and users join, by a one-time token."""
     tenant = new_tenant(admin)
     document = admin.http.get("/openapi.json").json()
-    enrolments = ("/api/v1/nodes/enroll", "/api/v1/sites/enroll", "/api/v1/deploy-systems/enroll")
+    enrolments = (
+        "/api/v1/nodes/enroll", "/api/v1/sites/enroll", "/api/v1/deploy-systems/enroll", "/api/v1/invitations/accept",
+    )  # fmt: skip
     asked = [
         (method.upper(), re.sub(r"\{[^}]+\}", SOME_ID, path.removeprefix("/api/v1")))
         for path, of in document["paths"].items() if path.startswith("/api/v1/") and not path.startswith(enrolments)
@@ -95,6 +97,7 @@ def test_every_path_of_the_document_is_closed_to_strangers_and_operators_ones_to
     assert len(own) > 30
     for method, path in asked:
         problem(stranger.call(method, path, {} if method != "GET" else None), 401, "unauthenticated")
+    problem(stranger.call("POST", "/invitations/accept", {"token": "berth_inv_x"}), 401, "unauthenticated")
     for method, path in own:
         problem(tenant.call(method, path, {} if method != "GET" else None), 403, "forbidden")
 

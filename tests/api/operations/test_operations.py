@@ -87,9 +87,10 @@ def test_every_write_of_the_document_takes_a_key() -> None:
     ]
     of_nodes = [
         "post /api/v1/deploy-systems/enroll", "post /api/v1/deploy-systems/enroll/challenge",
+        "post /api/v1/invitations/accept",
         "post /api/v1/nodes/enroll", "post /api/v1/nodes/enroll/challenge", "post /api/v1/sites/enroll",
     ]  # fmt: skip
-    assert sorted(without) == of_nodes, "a node's one-time token is its key"
+    assert sorted(without) == of_nodes, "a one-time token is its key"
 
 
 def test_what_was_done_and_what_was_refused_is_told_with_its_answer(tenant: Caller) -> None:
