@@ -146,7 +146,6 @@ begin
             ('restore_adopt_agents',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt_passwords',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke_agents',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
-            ('restore_revoke_members',      '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_revoke',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values

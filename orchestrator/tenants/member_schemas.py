@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
 from orchestrator.http.fields import WHOLE, Printable, Request
+from orchestrator.tenants.schemas import RoleOfTenant
 
-MemberRole = Literal["viewer", "member", "admin", "billing"]
 INVITATION_SECONDS_DEFAULT: Final = 7 * 86_400
 INVITATION_SECONDS_MAX: Final = 30 * 86_400
 
@@ -18,7 +18,7 @@ INVITATION_SECONDS_MAX: Final = 30 * 86_400
 class CreateInvitation(Request):
     """An invitation of one user to the caller's tenant."""
 
-    role: MemberRole
+    role: RoleOfTenant
     name: Printable | None = Field(None, description="of the person, for the lists of invitations and members")
     expires_in_seconds: Annotated[int, Field(ge=60, le=INVITATION_SECONDS_MAX), WHOLE] = INVITATION_SECONDS_DEFAULT
 
@@ -32,7 +32,7 @@ class AcceptInvitation(Request):
 class SetMemberRole(Request):
     """Another role of a member."""
 
-    role: MemberRole
+    role: RoleOfTenant
 
 
 class Member(BaseModel):
@@ -41,7 +41,7 @@ class Member(BaseModel):
     id: UUID = Field(description="the principal: a UUIDv5 of issuer and subject")
     tenant_id: UUID
     subject: str = Field(description="`sub` of its tokens")
-    role: MemberRole
+    role: RoleOfTenant
     name: str | None
     invited_by: str = Field(description="the principal that invited it")
     joined_at: datetime
@@ -52,7 +52,7 @@ class Invitation(BaseModel):
 
     id: UUID
     tenant_id: UUID
-    role: MemberRole
+    role: RoleOfTenant
     name: str | None
     created_by: str
     created_at: datetime

@@ -41,7 +41,7 @@ NewLimits = Annotated[
     dict[Annotated[Quota, Field(strict=False)], QuotaLimit | None], Field(max_length=len(Quota)), at_most(len(Quota))
 ]
 GrantedRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance"]
-OwnKeyRole = Literal["viewer", "member", "admin", "billing"]
+RoleOfTenant = Literal["viewer", "member", "admin", "billing"]
 KeyRole = Literal["viewer", "member", "admin", "billing", "support", "fleet", "finance", "tenant"]
 ScopeName = Annotated[str, AfterValidator(_known_scope), Field(json_schema_extra={"enum": list(KNOWN)})]
 Scopes = Annotated[list[ScopeName], Field(min_length=1, max_length=SCOPES_MAX)]
@@ -182,7 +182,7 @@ class CreateOwnApiKey(Request):
     """A new key of the caller's tenant."""
 
     name: Printable
-    role: OwnKeyRole
+    role: RoleOfTenant
     expires_at: Moment | None = Field(
         None,
         description="the key is refused from then on; absent: as late as `BERTH_API_KEY_LIFETIME_SECONDS_MAX` allows",

@@ -40,7 +40,6 @@ RUN_AS_OWNER = {
     "restore_revoke",
     "restore_adopt",
     "restore_revoke_agents",
-    "restore_revoke_members",
     "restore_adopt_agents",
     "restore_adopt_passwords",
     "note_certificate",

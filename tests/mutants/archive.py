@@ -38,8 +38,8 @@ MUTANTS: list[Mutant] = [
         "a delivery is deleted that was sent again since it was sealed",
         "archive",
         DELIVERY_ROWS,
-        "for place, text in found if Line(place.key, text).sha256 == sealed.digests[place.key]]",
-        "for place, _ in found]",
+        "for key, text in now if Line(key, text).sha256 == sealed.digests[key]]",
+        "for key, _ in now]",
         (f"{DELIVERIES}::test_a_delivery_that_is_sent_again_or_locked_stays",),
     ),
     Mutant(

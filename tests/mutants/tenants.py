@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.node_ids import check, pages
+from tests.mutants.node_ids import check, foreign, pages
 
 SCOPES = "tests/api/tenants/test_scopes.py"
 MEMBERS = "tests/api/tenants/test_members.py"
@@ -32,7 +32,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tenants/store/members.py",
         '_REMOVE = "delete from tenant_members where id = :id and tenant_id = :tenant_id"',
         '_REMOVE = "delete from tenant_members where id = :id"',
-        ("tests/api/tenants/test_members.py::test_only_admins_of_the_tenant_manage_members",),
+        (foreign("DELETE /api/v1/members/{member_id}"),),
     ),
     Mutant(
         "a key with scopes invites",

@@ -176,7 +176,7 @@ def test_what_was_ended_or_revoked_in_the_lost_interval_is_so_after_the_restore(
     assert row_of(restored.url, key, restored.key) == {"it": False}
     finished = restored.berth("restore", "run")
     assert finished.returncode == 0, finished.stderr
-    assert "revoke   2 API keys and nodes" in finished.stdout
+    assert "revoke   2 API keys, nodes, members and invitations" in finished.stdout
     assert "renew    0 allocations" in finished.stdout, "what is released is not provisioned anew"
     assert "runs     0 runs" in finished.stdout
     assert row_of(restored.url, key, restored.key) == {"it": True}

@@ -84,7 +84,7 @@ def test_who_was_removed_in_the_lost_interval_is_removed_again(past: Past, tmp_p
     assert past.members() == {past.removed, past.stays}
     past.berth("restore", "begin")
     past.berth("restore", "export", "--to", str(tmp_path / "lost"))
-    assert "2 members and invitations that ended in it are ended again" in past.berth("restore", "run")
+    assert "2 API keys, nodes, members and invitations" in past.berth("restore", "run")
     assert past.members() == {past.stays}
     assert past.open_invitations() == {"open"}
     audited = rows_of(past.url, "select action, subject from audit where principal_id = 'berth restore'")

@@ -10,7 +10,7 @@ _OTHER = f"{_TESTS}::test_a_bmc_of_another_site_gets_no_password_of_the_lost_int
 _ADOPT = "migrations/functions/restores/restore_adopt_passwords.sql"
 _NOTE = "migrations/functions/restores/restore_note_ends.sql"
 _MEMBERS = "tests/restores/test_members.py::test_who_was_removed_in_the_lost_interval_is_removed_again"
-_REVOKE = "migrations/functions/restores/restore_revoke_members.sql"
+_REVOKE = "migrations/functions/restores/restore_revoke.sql"
 _REPORTS = "orchestrator/sites/commands/reports.py"
 
 
@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "lost members: a removed one is back", "tenants", _REVOKE,
-        "            delete from tenant_members m where m.id = left_.subject_id;\n", "", (_MEMBERS,),
+        "                delete from tenant_members m where m.id = left_.subject_id;\n", "", (_MEMBERS,),
     ),
     Mutant(
         "lost members: what a removed one invited is open", "tenants", _REVOKE,

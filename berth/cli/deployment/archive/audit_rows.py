@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.manifests import Line
 from berth.cli.deployment.archive.problems import ArchiveProblem
-from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed
+from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed, read_bounded
 from berth.client.audit.chain import KnownRow, entry_hash
 from berth.client.models import AuditEntry
 from berth.process.crash_points import reach
@@ -94,19 +94,8 @@ def read_anchor(connection: Connection) -> KnownRow:
 
 def read_audit_lines(connection: Connection, due: DueRows, limit: int, bytes_max: int) -> list[Line]:
     """The first of these rows, up to that many rows and bytes, at least one."""
-    lines: list[Line] = []
-    size = 0
-    with connection.transaction(), connection.cursor(name="archive_audit_lines") as cursor:
-        connection.execute("set transaction isolation level repeatable read, read only")
-        connection.execute("set local timezone = 'UTC'")
-        cursor.itersize = 500
-        values = {"after": due.anchor.sequence, "last": due.last, "limit": limit}
-        for sequence, text in cursor.execute(_LINES, values):
-            size += len(text)
-            if lines and size > bytes_max:
-                break
-            lines.append(Line(str(sequence), text))
-    return lines
+    values = {"after": due.anchor.sequence, "last": due.last, "limit": limit}
+    return read_bounded(connection, _LINES, values, bytes_max, rows_at_once=500)
 
 
 def follow_chain(before: KnownRow, lines: Sequence[Line], where: str) -> KnownRow:

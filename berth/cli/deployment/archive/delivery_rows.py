@@ -12,7 +12,7 @@ from uuid import UUID
 
 from berth.cli.deployment.archive.crash_points import CrashPoint
 from berth.cli.deployment.archive.manifests import Kind, Line
-from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed
+from berth.cli.deployment.archive.rows import LOCK_SECONDS, Connection, Sealed, read_bounded
 from berth.process.crash_points import reach
 
 _USE = """
@@ -29,13 +29,14 @@ where (d.webhook_id, d.number) > (%(webhook)s, %(number)s) and d.ended_at is not
 order by d.webhook_id, d.number limit %(limit)s
 """
 _LINES = """
-select d.webhook_id, d.number, jsonb_build_object(
-    'delivery', d.webhook_id || '.' || lpad(d.number::text, 19, '0'), 'webhook_id', d.webhook_id, 'number', d.number,
+select key, jsonb_build_object(
+    'delivery', key, 'webhook_id', d.webhook_id, 'number', d.number,
     'tenant_id', w.tenant_id, 'version', d.version, 'event_id', d.event_id, 'event_type', d.event_type,
     'allocation_id', (select l.payload ->> 'allocation_id' from log l where l.version = d.version),
     'state', d.state, 'attempts', d.attempts, 'response_status', d.response_status, 'error', d.error, 'history', d.history,
     'duration_ms', d.duration_ms, 'created_at', d.created_at, 'attempted_at', d.attempted_at, 'ended_at', d.ended_at)::text
 from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+cross join lateral concat(d.webhook_id, '.', lpad(d.number::text, 19, '0')) key
 where (d.webhook_id, d.number) in (select * from unnest(%(webhooks)s::uuid[], %(numbers)s::bigint[]))
 order by d.webhook_id, d.number
 """
@@ -107,18 +108,7 @@ def find_deliveries(connection: Connection, after: Place, days: int, limit: int)
 
 def read_delivery_lines(connection: Connection, places: Sequence[Place], bytes_max: int) -> list[Line]:
     """The first of these deliveries, up to that many bytes, at least one; empty if none is left."""
-    lines: list[Line] = []
-    size = 0
-    with connection.transaction(), connection.cursor(name="archive_delivery_lines") as cursor:
-        connection.execute("set transaction isolation level repeatable read, read only")
-        connection.execute("set local timezone = 'UTC'")
-        cursor.itersize = 500
-        for webhook, number, text in cursor.execute(_LINES, _values(places)):
-            size += len(text)
-            if lines and size > bytes_max:
-                break
-            lines.append(Line(Place(webhook, number).key, text))
-    return lines
+    return read_bounded(connection, _LINES, _values(places), bytes_max, rows_at_once=500)
 
 
 def delete_sealed_deliveries(connection: Connection, sealed: Sealed) -> int:
@@ -132,8 +122,7 @@ def delete_sealed_deliveries(connection: Connection, sealed: Sealed) -> int:
         sealed_places = [place_of(key) for key in sealed.digests]
         locked = [Place(*row) for row in connection.execute(_LOCK_ROWS, _values(sealed_places)).fetchall()]
         now = connection.execute(_LINES, _values(locked)).fetchall()
-        found = [(Place(webhook, number), text) for webhook, number, text in now]
-        same = [place for place, text in found if Line(place.key, text).sha256 == sealed.digests[place.key]]
+        same = [place_of(key) for key, text in now if Line(key, text).sha256 == sealed.digests[key]]
         record = (
             sealed.sequence, Kind.DELIVERIES, sealed.manifest_sha256, sealed.destination, len(same), sealed.segment.name,
         )  # fmt: skip

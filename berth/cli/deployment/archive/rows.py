@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
@@ -19,6 +19,8 @@ from berth.cli.deployment.archive.manifests import Line, Segment
 from berth.process.crash_points import reach
 
 Connection = psycopg.Connection[Any]
+Query = Sequence[object] | Mapping[str, object]
+"""Parameters of a query."""
 
 LOCK_SECONDS = 2
 _LOCK = "select pg_try_advisory_lock(hashtextextended('berth archive', 0))"
@@ -140,17 +142,24 @@ def find_allocations(connection: Connection, after: UUID, days: int, limit: int)
 
 def read_lines(connection: Connection, ids: Sequence[UUID], bytes_max: int) -> list[Line]:
     """The first of these allocations, with everything that belongs to them, up to that many bytes, at least one."""
+    return read_bounded(connection, _LINES, (list(ids),), bytes_max, rows_at_once=50)
+
+
+def read_bounded(
+    connection: Connection, query: LiteralString, values: Query, bytes_max: int, *, rows_at_once: int
+) -> list[Line]:
+    """The first rows (key, text) of a query, of one moment, up to that many bytes, at least one; empty if there is none."""
     lines: list[Line] = []
     size = 0
     with connection.transaction(), connection.cursor(name="archive_lines") as cursor:
         connection.execute("set transaction isolation level repeatable read, read only")
         connection.execute("set local timezone = 'UTC'")
-        cursor.itersize = 50
-        for allocation_id, text in cursor.execute(_LINES, (list(ids),)):
+        cursor.itersize = rows_at_once
+        for key, text in cursor.execute(query, values):
             size += len(text)
             if lines and size > bytes_max:
                 break
-            lines.append(Line(str(allocation_id), text))
+            lines.append(Line(str(key), text))
     return lines
 
 

@@ -67,10 +67,8 @@ def _value(connection: gate.Connection, query: LiteralString, epoch: UUID) -> An
 def _revoke(connection: gate.Connection, epoch: UUID, show: Show) -> None:
     found = _value(connection, "select restore_revoke(%s)", epoch)
     agents = _value(connection, "select restore_revoke_agents(%s)", epoch)
-    members = _value(connection, "select restore_revoke_members(%s)", epoch)
-    said = f"{found} API keys and nodes, and {agents} agents of sites"
-    done = f"{members} members and invitations that ended in it are ended again"
-    show("revoke", f"{said}, that were revoked in the lost interval are revoked again; {done}")
+    said = f"{found} API keys, nodes, members and invitations, and {agents} agents of sites"
+    show("revoke", f"{said}, that were revoked in the lost interval are revoked again")
 
 
 def _adopt(connection: gate.Connection, epoch: UUID, show: Show) -> None:
