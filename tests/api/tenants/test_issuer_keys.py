@@ -14,7 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 from berth.local.authority import ensure_authority
-from berth.local.servers import LocalPostgres
 from orchestrator.http.oidc.issuer_documents import IssuerDocuments
 from orchestrator.http.oidc.issuer_keys import IssuerKeys
 from orchestrator.http.oidc.key_sets import KeySet
@@ -33,7 +32,6 @@ from tests.api.tenants.issuer import (
     signed,
 )
 from tests.api.tenants.token_api import NEVER_SECONDS, TokenApi, token_api
-from tests.databases import copied_database
 from tests.support.waiting import wait_for
 
 BYTES_MAX = 20_000
@@ -44,13 +42,6 @@ def issuer() -> Iterator[Issuer]:
     """An issuer for each test, as tests break it."""
     with running_issuer() as issuer:
         yield issuer
-
-
-@pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
-    """A database for the module; each test makes its own tenant."""
-    with copied_database(postgres_server, migrated_template) as url:
-        yield url
 
 
 def unavailable(api: TokenApi, token: str) -> dict[str, Any]:

@@ -10,27 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from berth.local.servers import LocalPostgres
 from orchestrator.http.metrics import FAILED_ATTEMPTS
 from orchestrator.http.oidc.token_principals import principal_id
 from tests.api.calling import Caller, fresh, new_tenant, problem
-from tests.api.tenants.issuer import Issuer, running_issuer
+from tests.api.tenants.issuer import Issuer
 from tests.api.tenants.token_api import NEVER_SECONDS, TokenApi, token_api
-from tests.databases import copied_database
 
 UNKNOWN_ID = "0197f3a0-0000-7000-8000-000000000001"
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    with running_issuer() as issuer:
-        yield issuer
-
-
-@pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
-    with copied_database(postgres_server, migrated_template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

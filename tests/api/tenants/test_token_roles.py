@@ -8,30 +8,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from berth.local.servers import LocalPostgres
 from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.oidc.token_principals import NO_ROLE, principal_id
 from tests.api.calling import fresh, problem, ssh_key
 from tests.api.role_matrix import COLUMNS, OPERATOR_ROLES, TENANT_ROLES, differences
-from tests.api.tenants.issuer import ADMIN_ROLE, Issuer, running_issuer
+from tests.api.tenants.issuer import ADMIN_ROLE, Issuer
 from tests.api.tenants.token_api import TokenApi, token_api
-from tests.databases import copied_database
 from tests.support.waiting import wait_for
 
 ROLES = {f"gpu-{role}": role for role in TENANT_ROLES}
 OPERATORS = {f"ops-{role}": role for role in OPERATOR_ROLES if role != "admin"}
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    with running_issuer() as issuer:
-        yield issuer
-
-
-@pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
-    with copied_database(postgres_server, migrated_template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from benchmarks.seeding import seed_fleet
-from berth.local.servers import LocalPostgres
 from orchestrator.http.oidc.token_principals import principal_id
 from tests.api.calling import Caller, fresh, new_tenant, problem, ssh_key
 from tests.api.tenants.issuer import (
@@ -28,7 +27,6 @@ from tests.api.tenants.issuer import (
     running_issuer,
 )
 from tests.api.tenants.token_api import TokenApi, token_api
-from tests.databases import copied_database
 from tests.support.waiting import wait_for
 
 import jwt  # isort: skip
@@ -41,13 +39,6 @@ def issuer() -> Iterator[Issuer]:
         for algorithm in ALGORITHMS:
             issuer.add_key(algorithm, algorithm)
         yield issuer
-
-
-@pytest.fixture(scope="module")
-def url(postgres_server: LocalPostgres, migrated_template: str) -> Iterator[str]:
-    """A database for the module."""
-    with copied_database(postgres_server, migrated_template) as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
