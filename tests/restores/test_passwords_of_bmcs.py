@@ -8,23 +8,27 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from berth.cli.deployment.restore.lost_kinds import End, end_of
 from berth.local.servers import LocalPostgres
+from berth.process.sealed_passwords import Purpose, seal_to_all
 from node_agent.wire.sites import BmcTaskKind
 from orchestrator.sites.commands.agents import revoke_agent
+from orchestrator.sites.commands.bmcs import NewPassword, put_bmc
+from orchestrator.sites.store.bmcs import Address
 from tests.allocations.driving import ADMIN, rows_of
 from tests.allocations.reconciling import admin_operation
 from tests.berth.commands import berth
 from tests.databases import copied_database
 from tests.restores.conftest import NO_NATS
 from tests.restores.publishing import publish
-from tests.sites.rotations import FIRST_PASSWORD, Agent, Killed, Machine, Rotations, reopened, rotations
+from tests.sites.rotations import FIRST_PASSWORD, USER, Agent, Killed, Machine, Rotations, reopened, rotations
 
-NAMES = ("rotated", "twice", "given", "stored", "begun", "removed", "untouched")
+NAMES = ("rotated", "twice", "given", "stored", "begun", "by_hand", "removed", "untouched")
 
 
 async def nothing() -> None:
@@ -51,6 +55,16 @@ async def finish(stage: Rotations, agent: Agent, machine: Machine) -> None:
     """The agent goes on with the open task of the machine, and ends it."""
     order = await stage.take(agent, machine)
     assert (await stage.perform(agent, machine, order, nothing)).applied
+
+
+async def set_by_hand(stage: Rotations, machine: Machine) -> None:
+    """An operator has set a password at the BMC, and gives it to Berth."""
+    machine.service.machine.passwords[USER] = "set-by-hand"
+    keys = {one.id: one.key.public_key().public_bytes_raw() for one in (stage.first, stage.second)}
+    keys[stage.site_id] = stage.recovery.public_key().public_bytes_raw()
+    sealed = seal_to_all("set-by-hand", Purpose(stage.site_id, machine.node_id, 2), keys)
+    address = Address(stage.site_id, "https://192.0.2.7", sha256(b"c").digest(), USER, None)
+    await put_bmc(stage.context, admin_operation(), ADMIN, machine.node_id, address, NewPassword(2, sealed))
 
 
 async def first_steps(stage: Rotations) -> tuple[int, int]:
@@ -130,6 +144,7 @@ def past(postgres_server: LocalPostgres, database_url: str, nats_url: str) -> It
             await rotate(stage, machines["given"], killed_at=given)
             await rotate(stage, machines["stored"], killed_at=stored)
             await finish(stage, stage.second, machines["begun"])
+            await set_by_hand(stage, machines["by_hand"])
             await rotate(stage, machines["removed"])
             await revoke_agent(stage.context, admin_operation(), ADMIN, stage.site_id, stage.second.id, reason="stolen")
 
@@ -148,15 +163,17 @@ def generations(past: Past) -> dict[str, tuple[object, ...]]:
 
 
 def test_passwords_of_the_lost_interval_are_known_again(past: Past, tmp_path: Path) -> None:
-    assert past.lost() == {"rotated", "twice", "given", "removed"}, "the restored database alone does not know them"
+    assert past.lost() == {"rotated", "twice", "given", "by_hand", "removed"}, (
+        "the restored database alone does not know them"
+    )
     past.berth("restore", "begin")
     past.berth("restore", "export", "--to", str(tmp_path / "lost"))
     printed = past.berth("restore", "run")
-    assert "and 10 passwords of BMCs that were stored in it" in printed
+    assert "and 11 passwords of BMCs that were stored in it" in printed
     assert past.lost() == set()
     assert generations(past) == {
         "rotated": (2, None), "twice": (2, 3), "given": (1, 2), "stored": (1, 2), "begun": (2, None),
-        "removed": (2, None), "untouched": (1, None),
+        "by_hand": (2, None), "removed": (2, None), "untouched": (1, None),
     }  # fmt: skip
     copies = "select count(*) from bmc_credentials where recipient = %s"
     assert rows_of(past.url, copies, past.stage.second.id) == [(0,)], "nothing is sealed to the agent that was revoked"
@@ -165,13 +182,13 @@ def test_passwords_of_the_lost_interval_are_known_again(past: Past, tmp_path: Pa
     noted = (
         "select count(*), count(*) filter (where detail ? 'sealed') from restore_replays where kind = 'bmc_password'"
     )
-    assert rows_of(past.url, noted) == [(10, 0)], "what was adopted is not kept a second time"
+    assert rows_of(past.url, noted) == [(11, 0)], "what was adopted is not kept a second time"
     assert past.rotated_again() == {"completed"}
     report = [json.loads(line) for line in (tmp_path / "lost/report.ndjson").read_text().splitlines()]
     steps = {line["next_step"] for line in report if line["kind"] == "bmc_password_stored"}
     assert steps == {"`berth restore run` adopts the password, which stays sealed"}
     audited = rows_of(past.url, "select action from audit where principal_id = 'berth restore'")
-    assert audited.count(("node.bmc_adopt_password",)) == 10
+    assert audited.count(("node.bmc_adopt_password",)) == 11
 
 
 def test_a_bmc_of_another_site_gets_no_password_of_the_lost_interval(past: Past, tmp_path: Path) -> None:
@@ -184,7 +201,7 @@ def test_a_bmc_of_another_site_gets_no_password_of_the_lost_interval(past: Past,
     )
     past.berth("restore", "begin")
     past.berth("restore", "export", "--to", str(tmp_path / "lost"))
-    assert "and 8 passwords of BMCs" in past.berth("restore", "run")
+    assert "and 9 passwords of BMCs" in past.berth("restore", "run")
     assert generations(past)["rotated"] == (1, None)
     report = [json.loads(line) for line in (tmp_path / "lost/report.ndjson").read_text().splitlines()]
     of_moved = [
@@ -195,7 +212,7 @@ def test_a_bmc_of_another_site_gets_no_password_of_the_lost_interval(past: Past,
 
 def test_without_an_export_they_are_lost(past: Past) -> None:
     past.berth("restore", "run", "--without-export", NO_NATS)
-    assert past.lost() == {"rotated", "twice", "given", "removed"}
+    assert past.lost() == {"rotated", "twice", "given", "by_hand", "removed"}
 
 
 def test_a_password_is_named_by_its_event() -> None:

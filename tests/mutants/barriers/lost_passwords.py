@@ -40,6 +40,10 @@ MUTANTS = (
         "one that was received is not in the log", _REPORTS,
         "        await emit_password(tx, bmc.site_id, bmc.node_id, report.generation, given=True)\n", "",
     ),
+    _mutant(
+        "one that an operator set is not in the log", "orchestrator/sites/commands/bmcs.py",
+        "            await emit_password(tx, address.site_id, node_id, generation, given=True)\n", "",
+    ),
     Mutant(
         "lost members: a removed one is back", "tenants", _REVOKE,
         "                delete from tenant_members m where m.id = left_.subject_id;\n", "", (_MEMBERS,),
