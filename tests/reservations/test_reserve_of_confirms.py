@@ -50,3 +50,30 @@ def test_a_forged_confirm_takes_no_connection_of_the_reserve(
         return [*(one.detail for one in forged if isinstance(one, Problem)), waited.value.detail, len(mixed)]
 
     assert asyncio.run(story()) == [reserve.NOT_OWNED, reserve.NOT_OWNED, reserve.TOO_MANY, 1]
+
+
+def test_confirms_of_one_principal_take_its_share_together(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside one that a principal holds already its batch waits, and that of another principal does not."""
+    monkeypatch.setattr(reserve, "POOL_TIMEOUT_SECONDS", 0.2)
+
+    def claiming(principal: int) -> reserve.FindClaimant:
+        async def claimant() -> reserve.Claimant:
+            return reserve.Claimant(uuid.UUID(int=principal))
+
+        return claimant
+
+    async def story() -> int:
+        context: Context = make_context(database_url, pool_size=1, reserve_size=4)
+        database = context.database.for_request(ending_verb="confirm")
+        ending = replace(context, database=database)
+        group = CallGroup.RESERVATIONS
+        async with database.function_call(group), database.function_call(group):
+            held = database.for_claimant(claiming(1))
+            async with held.function_call(group):
+                with pytest.raises(Overloaded, match="exhausted"):
+                    await confirm_reservation(ending, [confirm_by(claiming(1)), confirm_by(claiming(1))])
+                others = await confirm_reservation(ending, [confirm_by(claiming(2)), confirm_by(claiming(2))])
+        await database.close()
+        return len(others)
+
+    assert asyncio.run(story()) == 2
