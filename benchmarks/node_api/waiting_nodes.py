@@ -24,6 +24,8 @@ from berth.process.backoff import Backoff
 CONNECTING_AT_ONCE = 20
 POLL_SECONDS = 60
 RETRY_SECONDS = 1.0
+HEARTBEAT_EARLY_SECONDS = 0.05
+"""A poll ends a little before its time: its heartbeat is due."""
 RECONNECT_SECONDS_MAX = 5.0
 """As an agent's pauses between attempts to wait for tasks."""
 SOURCES = [f"127.0.1.{host}" for host in range(1, 17)]
@@ -91,15 +93,17 @@ async def _connect(fleet: _Fleet, identity: dict[str, Any]) -> tuple[asyncio.Str
 
 async def _serve(fleet: _Fleet, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, known: list[str]) -> None:
     """Polls and heartbeats over one connection, until it is lost."""
-    seconds = random.uniform(0, fleet.poll_seconds) if fleet.heartbeats else fleet.poll_seconds
-    heartbeat_at = time.monotonic() + random.uniform(0, fleet.heartbeat_seconds - fleet.poll_seconds)
+    heartbeat_at = time.monotonic() + random.uniform(0, fleet.heartbeat_seconds)
     inventory = b""
     while True:
-        query = "".join(f"&known={task}" for task in known)
-        wait = f"GET /node/v1/tasks/wait?timeout_seconds={seconds}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        known += fleet.note(await _exchange(reader, writer, wait.encode()), time.time())
         seconds = fleet.poll_seconds
-        if fleet.heartbeats and time.monotonic() >= heartbeat_at - fleet.poll_seconds / 2:
+        if fleet.heartbeats:
+            # A task can end a poll just before a heartbeat is due; a whole poll after it would leave the node silent.
+            seconds = max(0.0, min(seconds, heartbeat_at - time.monotonic()))
+        query = "".join(f"&known={task}" for task in known)
+        wait = f"GET /node/v1/tasks/wait?timeout_seconds={seconds:.3f}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        known += fleet.note(await _exchange(reader, writer, wait.encode()), time.time())
+        if fleet.heartbeats and time.monotonic() >= heartbeat_at - HEARTBEAT_EARLY_SECONDS:
             heartbeat_at += fleet.heartbeat_seconds
             heartbeat = HEARTBEAT % inventory
             answer = orjson.loads(await _exchange(reader, writer, HEARTBEAT_HEAD % len(heartbeat) + heartbeat))
