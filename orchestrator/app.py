@@ -19,7 +19,7 @@ from orchestrator.consoles.hub import ConsoleHub
 from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.edge.audited_requests import AuditedRequests
-from orchestrator.edge.batching import Batcher
+from orchestrator.edge.batching import BatchBounds, Batcher
 from orchestrator.edge.body_values import values_max_of
 from orchestrator.edge.edge import ALWAYS_SERVED, PUBLIC_ZONE, Edge
 from orchestrator.edge.fast_paths.node import NodeFastPath
@@ -89,7 +89,10 @@ def build_services(settings: Settings) -> Services:
     background = _background_database(settings, "berth-orchestrator-audit").for_platform()
     key_uses = KeyUses(background)
     break_glass = BreakGlassUses(background, _note_break_glass)
-    combined = {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
+    combined: BatchBounds = {
+        "batch_max": settings.combined_max,
+        "batches_in_flight_max": settings.combined_in_flight_max,
+    }
     return Services(
         settings=settings,
         context=context,
@@ -108,6 +111,7 @@ def build_services(settings: Settings) -> Services:
             "holds",
             lambda holds: hold_resources(context, catalogue, holds),
             queue_max=settings.combining_queue_max,
+            places_of=lambda hold: hold.places,
             **combined,
         ),
         confirms=Batcher(

@@ -5,18 +5,19 @@ that arrive while all slots are taken form the next batch, and one that would be
 for more. Two requests with one key are never in the same batch: the second
 waits for the first.
 
-A batch takes its items round robin over the tenants. A light tenant, one with few requests beside tenants with many, does not
-wait for a slot: one more batch runs for the light tenants alone. While light tenants send requests the other batches are
-smaller and fewer, because the event loop and the processors are shared as well (docs/reference/performance.md).
+A batch takes its items round robin over the tenants. A light request does not wait for a slot: one more batch runs for light
+requests alone. It is light if its tenant has few beside tenants with many, or if it names a node that few ask for beside a
+node that many ask for, whose locks a shared batch waits for. While there are light requests the other batches are fewer, and
+beside light tenants smaller, because the event loop and the processors are shared as well (docs/reference/performance.md).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 import structlog
@@ -33,9 +34,16 @@ GATHER_SECONDS = 0.002
 TURN_SECONDS_MAX = 10.0
 """How long a deferred item waits for its turn."""
 SHARED_SECONDS = 1.0
-"""How long after a request of a light tenant the batches of the others stay smaller and fewer."""
+"""How long after a light request the batches of the others stay smaller and fewer."""
 SHARED_BATCH_SHARE, SHARED_SLOTS_SHARE = 4, 2
-"""By how much: divisors of `batch_max` and `batches_in_flight_max`."""
+"""By how much: divisors of `batch_max` (beside light tenants only) and of `batches_in_flight_max`."""
+
+
+class BatchBounds(TypedDict):
+    """Most items of a batch, and most batches at once beside that of light requests."""
+
+    batch_max: int
+    batches_in_flight_max: int
 
 
 class Combinable(Protocol):
@@ -48,6 +56,7 @@ class Combinable(Protocol):
 
 
 Item = TypeVar("Item", bound=Combinable)
+Places = Collection[Hashable]
 Carry = Callable[[list[Item]], Awaitable[Sequence[Result | Deferred]]]
 """Executes a batch and returns one result per item, in input order; what it raises is the result of every item."""
 
@@ -58,6 +67,7 @@ class _Waiting(Generic[Item]):
 
     item: Item
     answered: asyncio.Future[Answer]
+    places: Places
     came_back: bool = False
     task: asyncio.Task[None] | None = None
 
@@ -70,6 +80,8 @@ class _Waiting(Generic[Item]):
 class Batcher(Generic[Item]):
     """The queue between an endpoint and a command that takes a list.
 
+    `places_of`: what an item asks for by name and others may ask for as well, each once; nothing where Berth chooses.
+
     Bounded: beyond `queue_max` requests are refused, unless it is None, as it is for verbs that end something (P13). A tenant
     may have as many waiting as there are places left, so one tenant takes half of them, two take two thirds.
 
@@ -78,22 +90,31 @@ class Batcher(Generic[Item]):
     """
 
     def __init__(
-        self, kind: str, carry: Carry[Item], *, batch_max: int, batches_in_flight_max: int, queue_max: int | None
+        self,
+        kind: str,
+        carry: Carry[Item],
+        *,
+        queue_max: int | None,
+        places_of: Callable[[Item], Places] = lambda item: (),
+        **bounds: Unpack[BatchBounds],
     ) -> None:
         self._kind = kind
         self._carry = carry
-        self._batch_max = batch_max
-        self._batches_in_flight_max = batches_in_flight_max
+        self._batch_max = bounds["batch_max"]
+        self._batches_in_flight_max = bounds["batches_in_flight_max"]
         self._queue_max = queue_max
-        self._queue: FairQueue[_Waiting[Item], UUID] = FairQueue(lambda one: one.item.operation.scope, self._judge)
+        self._places_of = places_of
+        self._queue: FairQueue[_Waiting[Item], UUID] = FairQueue(
+            lambda one: one.item.operation.scope, self._judge, lambda one: one.places
+        )
         self._back: list[_Waiting[Item]] = []
         self._running: dict[asyncio.Task[None], int] = {}
         self._light: asyncio.Task[None] | None = None
-        self._shared_until = -math.inf
+        self._fewer_until = self._smaller_until = -math.inf
         self._moment: asyncio.TimerHandle | None = None
         self._moment_over = False
         self._alone: set[_Waiting[Item]] = set()
-        self._turn = asyncio.Semaphore(batches_in_flight_max)
+        self._turn = asyncio.Semaphore(self._batches_in_flight_max)
         self._keys_in_flight: set[tuple[UUID, str]] = set()
         self._waiting = COMBINING_QUEUE.labels(kind)
         self._sizes = COMBINED_LIST_SIZE.labels(kind)
@@ -102,12 +123,12 @@ class Batcher(Generic[Item]):
         """Return the answer to one item. Raises the `Problem` that it met."""
         if self._queue_max is not None:
             self._require_place(item.operation.scope, self._queue_max)
-        tenant = item.operation.scope
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(item, answered))
+        waiting = _Waiting(item, answered, self._places_of(item))
+        self._queue.append(waiting)
         self._waiting.set(len(self._queue))
-        if self._queue.is_light(tenant):
-            self._start_light([tenant])
+        if self._queue.is_light(waiting):
+            self._start_light()
         self._start_shared()
         return await answered
 
@@ -123,23 +144,27 @@ class Batcher(Generic[Item]):
             )
 
     def _start(self) -> None:
-        self._start_light(self._queue.light_tenants())
+        self._start_light()
         self._start_shared()
 
     def _start_shared(self) -> None:
         while self._queue and len(self._running) < self._slots() and not self._gathers():
-            batch = self._take(self._batch_max // (SHARED_BATCH_SHARE if self._is_shared() else 1) or 1)
+            batch = self._take(
+                self._batch_max // (SHARED_BATCH_SHARE if self._is_before(self._smaller_until) else 1) or 1
+            )
             if not batch:
                 return
             self._running[self._begin(batch)] = len(batch)
 
-    def _start_light(self, tenants: list[UUID]) -> None:
-        """Start a batch of these light tenants alone, beside the others, unless one runs."""
-        if self._light is not None or not tenants:
+    def _start_light(self) -> None:
+        """Start a batch of light items alone, beside the others, unless one runs."""
+        if self._light is not None:
             return
-        batch = self._take(self._batch_max, tenants)
+        batch = self._take(self._batch_max, light=True)
         if batch:
-            self._shared_until = asyncio.get_running_loop().time() + SHARED_SECONDS
+            self._fewer_until = asyncio.get_running_loop().time() + SHARED_SECONDS
+            if any(map(self._queue.has_light_tenant, batch)):
+                self._smaller_until = self._fewer_until
             COMBINED_LIGHT.labels(self._kind).inc(len(batch))
             self._light = self._begin(batch)
 
@@ -148,11 +173,11 @@ class Batcher(Generic[Item]):
         task.add_done_callback(self._ended)
         return task
 
-    def _is_shared(self) -> bool:
-        return asyncio.get_running_loop().time() < self._shared_until
+    def _is_before(self, moment: float) -> bool:
+        return asyncio.get_running_loop().time() < moment
 
     def _slots(self) -> int:
-        return self._batches_in_flight_max // (SHARED_SLOTS_SHARE if self._is_shared() else 1) or 1
+        return self._batches_in_flight_max // (SHARED_SLOTS_SHARE if self._is_before(self._fewer_until) else 1) or 1
 
     def _gathers(self) -> bool:
         """Whether the next batch waits a moment for more items: it is smaller than each that runs.
@@ -171,8 +196,8 @@ class Batcher(Generic[Item]):
         self._start()
         self._moment_over = False
 
-    def _take(self, count: int, tenants: Collection[UUID] | None = None) -> list[_Waiting[Item]]:
-        taken = self._queue.take(count, tenants)
+    def _take(self, count: int, *, light: bool = False) -> list[_Waiting[Item]]:
+        taken = self._queue.take(count, light=light)
         self._waiting.set(len(self._queue))
         return taken
 

@@ -27,7 +27,7 @@ COMBINED_LIST_SIZE = Histogram(
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
 COMBINED_LIGHT = Counter(
-    "berth_api_combined_light_total", "Requests combined in batches of light tenants alone", ["kind"]
+    "berth_api_combined_light_total", "Requests combined in batches of light requests alone", ["kind"]
 )
 COMBINING_QUEUE = Gauge("berth_api_combining_queue", "Requests queued for a combined transaction", ["kind"])
 LIMITED = Counter("berth_api_limited_total", "Requests refused by a limit of their principal", ["limit"])

@@ -12,7 +12,7 @@ from orchestrator.operations.store.operations import Operation
 from orchestrator.placement.admission import AdmittedUnits, Wanted, admit, admit_units
 from orchestrator.problems import Invalid, Problem, SlotOverflow
 from orchestrator.reservations.refusals import TtlOutOfRange
-from orchestrator.reservations.resource_names import RESOURCES_MAX, parse_resources
+from orchestrator.reservations.resource_names import RESOURCES_MAX, parse_resources, place_of
 from orchestrator.reservations.states import MOMENT_MAX
 from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldBounds, HoldTarget
 
@@ -43,6 +43,11 @@ class HoldRequest:
     def operation(self) -> Operation:
         """The hold's operation."""
         return self.hold.operation
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The nodes and registered resources that it names; none if Berth chooses."""
+        return frozenset() if isinstance(self.wanted, GpuRequest) else frozenset(map(place_of, self.wanted))
 
 
 def require_bounds(hold: Hold, limits: Limits) -> None:

@@ -65,3 +65,9 @@ def parse_resources(names: Sequence[str]) -> NamedResources:
         tuple(one for one in parsed if isinstance(one, Slot)),
         tuple(one for one in parsed if isinstance(one, str)),
     )
+
+
+def place_of(name: str) -> str:
+    """The node of a name of a node or slot, otherwise the name: what requests with this name contend for. Validates nothing."""
+    kind, colon, rest = name.partition(":")
+    return rest.partition(":")[0] if colon else kind

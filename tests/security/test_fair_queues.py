@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from berth.process.fair_queue import FairQueue
+from berth.process.fair_queue import LIGHT_RATIO, FairQueue
 from orchestrator.edge.batching import SHARED_BATCH_SHARE, Batcher
 from orchestrator.operations.execution import Deferred, Result
 from orchestrator.operations.store.operations import Answer, Operation
@@ -36,11 +36,12 @@ class Wish:
     """A request that can be an item of a batch."""
 
     operation: Operation
+    places: frozenset[str]
 
 
-def wish(tenant: UUID, number: int) -> Wish:
-    """A tenant's request with a new key."""
-    return Wish(Operation(tenant, f"key-{number}", b"", 60.0))
+def wish(tenant: UUID, number: int, *places: str) -> Wish:
+    """A tenant's request with a new key, which names these places."""
+    return Wish(Operation(tenant, f"key-{number}", b"", 60.0), frozenset(places))
 
 
 class Batches:
@@ -48,7 +49,12 @@ class Batches:
 
     def __init__(self, queue_max: int | None = None) -> None:
         self.batcher: Batcher[Wish] = Batcher(
-            "wishes", self._carry, batch_max=BATCH_MAX, batches_in_flight_max=2, queue_max=queue_max
+            "wishes",
+            self._carry,
+            batch_max=BATCH_MAX,
+            batches_in_flight_max=2,
+            queue_max=queue_max,
+            places_of=lambda one: one.places,
         )
         self.begun: list[Counter[UUID]] = []
         self._ends: list[asyncio.Event] = []
@@ -60,9 +66,11 @@ class Batches:
         await self._ends[-1].wait()
         return [Answer(201, "{}")] * len(wishes)
 
-    async def ask(self, tenant: UUID, count: int) -> list[asyncio.Task[Answer]]:
-        """Queue so many requests."""
-        asked = [asyncio.create_task(self.batcher.answer(wish(tenant, next(self._numbers)))) for _ in range(count)]
+    async def ask(self, tenant: UUID, count: int, *places: str) -> list[asyncio.Task[Answer]]:
+        """Queue so many requests, each of which names these places."""
+        asked = [
+            asyncio.create_task(self.batcher.answer(wish(tenant, next(self._numbers), *places))) for _ in range(count)
+        ]
         await settle()
         return asked
 
@@ -104,6 +112,55 @@ def test_the_next_batch_after_that_is_shared() -> None:
         await batches.let_go(1)
         assert batches.begun[3] == Counter({FLOODING: BATCH_MAX // SHARED_BATCH_SHARE - 1, UUID(int=3): 1})
         assert len(batches.begun) == 4, "while a light tenant asks, the others have one batch at a time"
+
+    asyncio.run(scene())
+
+
+async def crowd(batches: Batches, place: str) -> None:
+    """Both slots are taken, and 15 tenants of equal weight wait for one place."""
+    for number in range(15):
+        await batches.ask(UUID(int=10 + number), 4, place)
+    assert len(batches.begun) == 2
+
+
+def test_who_names_another_place_than_a_crowd_waits_for_no_batch() -> None:
+    async def scene() -> None:
+        batches = Batches()
+        await crowd(batches, "contended")
+        (answer,) = await batches.ask(QUIET, 1, "quiet")
+        assert batches.begun[2:] == [Counter({QUIET: 1})], "one more batch beside the others"
+        await batches.let_go(2)
+        assert answer.done()
+        await batches.let_go(0)
+        assert len(batches.begun) == 3, "the others have one batch at a time meanwhile"
+        await batches.let_go(1)
+        assert sum(batches.begun[3].values()) == BATCH_MAX, "whose size is as before"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("places", [("contended",), ("quiet", "contended"), ()])
+def test_who_names_the_place_of_a_crowd_waits_with_it(places: tuple[str, ...]) -> None:
+    async def scene() -> None:
+        batches = Batches()
+        await crowd(batches, "contended")
+        await batches.ask(QUIET, 1, *places)  # one of 61 requests of 16 tenants: no light tenant
+        assert len(batches.begun) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_tenant_with_more_than_others_gains_nothing_by_many_places() -> None:
+    async def scene() -> None:
+        batches = Batches()
+        await crowd(batches, "contended")
+        for number in range(20):
+            await batches.ask(FLOODING, 1, f"place-{number}")
+        assert batches.begun[2:] == [Counter({FLOODING: 1})]
+        await batches.let_go(2)
+        assert len(batches.begun) == 3, "it has more waiting than others: they wait for their turns"
+        await batches.ask(QUIET, 1, "quiet")
+        assert batches.begun[3:] == [Counter({QUIET: 1})]
 
     asyncio.run(scene())
 
@@ -191,6 +248,41 @@ def test_what_is_outstanding_is_what_was_queued_and_is_not_done(moves: list[str]
             queue.put_back(away)
             away.clear()
     assert queue.outstanding == len(queue) + len(away)
+
+
+PLACES: tuple[set[int], ...] = (set(), {0}, {0}, {0}, {1}, {0, 1}, {2, 3})
+
+
+def test_a_crowd_that_is_served_is_none_any_more() -> None:
+    queue: FairQueue[tuple[int, frozenset[int]], int] = FairQueue(lambda item: item[0], places_of=lambda item: item[1])
+    crowd = [(number, frozenset({0})) for number in range(LIGHT_RATIO)]
+    elsewhere = (LIGHT_RATIO, frozenset({1}))
+    for item in (*crowd, elsewhere):
+        queue.append(item)
+    assert queue.is_light(elsewhere)
+    queue.done(queue.take(1)[0])
+    assert not queue.is_light(elsewhere)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from((True, True, False)), st.sampled_from(PLACES)), max_size=60))
+def test_an_item_is_light_beside_the_busiest_place_alone(moves: list[tuple[bool, set[int]]]) -> None:
+    """A tenant without a place of others is judged by what is outstanding, whatever arrived and was done before."""
+    queue: FairQueue[tuple[int, frozenset[int]], int] = FairQueue(lambda item: item[0], places_of=lambda item: item[1])
+    outstanding: list[tuple[int, frozenset[int]]] = []
+    for number, (arrives, places) in enumerate(moves):
+        if arrives or not outstanding:
+            outstanding.append((number, frozenset(places)))
+            queue.append(outstanding[-1])
+        else:
+            queue.done(outstanding.pop(0))
+            queue.take(1)
+    at = Counter(place for _, places in outstanding for place in places)
+    busiest = max(at.values(), default=0)
+    for item in outstanding:
+        light = bool(item[1]) and all(at[place] * LIGHT_RATIO <= busiest for place in item[1])
+        few = LIGHT_RATIO * len(outstanding) <= len(outstanding)
+        assert queue.is_light(item) == (light or few)
 
 
 async def send_creates(port: int, bodies: Sequence[tuple[Caller, str]]) -> list[asyncio.Task[int]]:
