@@ -60,6 +60,7 @@ from orchestrator.notifications.commands import acknowledge_events
 from orchestrator.operations.execution import Context
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.hold import hold_resources
+from orchestrator.reservations.hold_requests import HoldRequest
 from orchestrator.reservations.queries import find_tenants_of_reservations
 from orchestrator.settings import Settings
 from orchestrator.sites.commands.issuance import issue_pending_of_agents
@@ -89,10 +90,7 @@ def build_services(settings: Settings) -> Services:
     background = _background_database(settings, "berth-orchestrator-audit").for_platform()
     key_uses = KeyUses(background)
     break_glass = BreakGlassUses(background, _note_break_glass)
-    combined: BatchBounds = {
-        "batch_max": settings.combined_max,
-        "batches_in_flight_max": settings.combined_in_flight_max,
-    }
+    combined = _combined(settings)
     return Services(
         settings=settings,
         context=context,
@@ -107,13 +105,7 @@ def build_services(settings: Settings) -> Services:
             queue_max=settings.combining_queue_max,
             **combined,
         ),
-        holds=Batcher(
-            "holds",
-            lambda holds: hold_resources(context, catalogue, holds),
-            queue_max=settings.combining_queue_max,
-            places_of=lambda hold: hold.places,
-            **combined,
-        ),
+        holds=_holds(context, catalogue, settings),
         confirms=Batcher(
             "confirms", lambda confirms: confirm_reservation(confirming, confirms), queue_max=None, **combined
         ),
@@ -140,6 +132,20 @@ def build_services(settings: Settings) -> Services:
         webhook_keys=load_webhook_keys(settings.webhook_key_file) if settings.webhook_key_file else None,
         schema=SingleFlightCache(lambda asked, _: require_schema_for_anyone(asked), 0.0),
     )
+
+
+def _holds(context: Context, catalogue: CatalogueCache, settings: Settings) -> Batcher[HoldRequest]:
+    return Batcher(
+        "holds",
+        lambda holds: hold_resources(context, catalogue, holds),
+        queue_max=settings.combining_queue_max,
+        places_of=lambda hold: hold.places,
+        **_combined(settings),
+    )
+
+
+def _combined(settings: Settings) -> BatchBounds:
+    return {"batch_max": settings.combined_max, "batches_in_flight_max": settings.combined_in_flight_max}
 
 
 def _heartbeats(platform: Context, settings: Settings) -> CombinedCalls[NodeReport, HeartbeatAnswer | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
 LIGHT_RATIO = 8
-"""A tenant is light while it has at most this fraction of the mean number of items of a tenant; a place, of the busiest one's."""
+"""A tenant is light while it has at most this fraction of the mean number of items of a tenant; a place, of the busiest place's items."""
 
 Item = TypeVar("Item")
 Tenant = TypeVar("Tenant", bound=Hashable)

@@ -32,6 +32,7 @@ from tests.mutants.barriers import (
     lost_intervals,
     lost_passwords,
     outer_guards,
+    queues,
     restores,
     tenant_filters,
     upgrades,
@@ -149,6 +150,7 @@ MODULES = (
     verbs,
     edge,
     limits,
+    queues,
     ends,
     security,
 )

@@ -67,7 +67,7 @@ class Batches:
         return [Answer(201, "{}")] * len(wishes)
 
     async def ask(self, tenant: UUID, count: int, *places: str) -> list[asyncio.Task[Answer]]:
-        """Queue so many requests, each of which names these places."""
+        """Queue so many requests that each name these places."""
         asked = [
             asyncio.create_task(self.batcher.answer(wish(tenant, next(self._numbers), *places))) for _ in range(count)
         ]
@@ -123,7 +123,7 @@ async def crowd(batches: Batches, place: str) -> None:
     assert len(batches.begun) == 2
 
 
-def test_who_names_another_place_than_a_crowd_waits_for_no_batch() -> None:
+def test_a_request_for_another_place_than_the_crowd_waits_for_no_batch() -> None:
     async def scene() -> None:
         batches = Batches()
         await crowd(batches, "contended")
@@ -140,7 +140,7 @@ def test_who_names_another_place_than_a_crowd_waits_for_no_batch() -> None:
 
 
 @pytest.mark.parametrize("places", [("contended",), ("quiet", "contended"), ()])
-def test_who_names_the_place_of_a_crowd_waits_with_it(places: tuple[str, ...]) -> None:
+def test_a_request_for_the_place_of_a_crowd_waits_with_it(places: tuple[str, ...]) -> None:
     async def scene() -> None:
         batches = Batches()
         await crowd(batches, "contended")
@@ -267,7 +267,7 @@ def test_a_crowd_that_is_served_is_none_any_more() -> None:
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from((True, True, False)), st.sampled_from(PLACES)), max_size=60))
 def test_an_item_is_light_beside_the_busiest_place_alone(moves: list[tuple[bool, set[int]]]) -> None:
-    """A tenant without a place of others is judged by what is outstanding, whatever arrived and was done before."""
+    """It is judged by what is outstanding, whatever arrived and was done before."""
     queue: FairQueue[tuple[int, frozenset[int]], int] = FairQueue(lambda item: item[0], places_of=lambda item: item[1])
     outstanding: list[tuple[int, frozenset[int]]] = []
     for number, (arrives, places) in enumerate(moves):

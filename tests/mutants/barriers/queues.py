@@ -1,0 +1,112 @@
+"""Mutants of the queues of requests: fair turns, light requests, bounds of what waits."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "a flood's requests all come first",
+        "edge",
+        "berth/process/fair_queue.py",
+        "turns.append(tenant)",
+        "turns.appendleft(tenant)",
+        ("tests/security/test_fair_queues.py::test_round_robin_over_any_arrivals",),
+    ),
+    Mutant(
+        "turns begin at the same tenant again",
+        "edge",
+        "berth/process/fair_queue.py",
+        "            if line:\n                self._lines[tenant] = line\n            if verdict:",
+        "            if line:\n                self._lines = {tenant: line, **self._lines}\n            if verdict:",
+        ("tests/security/test_fair_queues.py::test_a_batch_begins_where_the_one_before_it_ended",),
+    ),
+    Mutant(
+        "a light tenant waits for a slot",
+        "edge",
+        "orchestrator/edge/batching.py",
+        "        if self._light is not None:\n            return",
+        "        return",
+        ("tests/security/test_fair_queues.py::test_a_flood_delays_another_tenant_by_no_batch",),
+    ),
+    Mutant(
+        "light tenants take any number of slots",
+        "edge",
+        "orchestrator/edge/batching.py",
+        "if self._light is not None:",
+        "if False:",
+        ("tests/security/test_fair_queues.py::test_the_next_batch_after_that_is_shared",),
+    ),
+    Mutant(
+        "batches stay large beside a light tenant",
+        "edge",
+        "orchestrator/edge/batching.py",
+        "self._batch_max // (SHARED_BATCH_SHARE if self._is_before(self._smaller_until) else 1) or 1",
+        "self._batch_max",
+        ("tests/security/test_fair_queues.py::test_the_next_batch_after_that_is_shared",),
+    ),
+    Mutant(
+        "batches stay many beside a light tenant",
+        "edge",
+        "orchestrator/edge/batching.py",
+        "self._batches_in_flight_max // (SHARED_SLOTS_SHARE if self._is_before(self._fewer_until) else 1) or 1",
+        "self._batches_in_flight_max",
+        ("tests/security/test_fair_queues.py::test_the_next_batch_after_that_is_shared",),
+    ),
+    Mutant(
+        "a request for a quiet node waits with the crowd's",
+        "edge",
+        "berth/process/fair_queue.py",
+        "return self.has_light_tenant(item) or self._is_elsewhere(item)",
+        "return self.has_light_tenant(item)",
+        ("tests/security/test_fair_queues.py::test_a_request_for_another_place_than_the_crowd_waits_for_no_batch",),
+    ),
+    Mutant(
+        "a bundle with one quiet node overtakes the crowd",
+        "edge",
+        "berth/process/fair_queue.py",
+        "and all(self._crowds[place]",
+        "and any(self._crowds[place]",
+        ("tests/security/test_fair_queues.py::test_a_request_for_the_place_of_a_crowd_waits_with_it",),
+    ),
+    Mutant(
+        "a flood over many nodes overtakes all others",
+        "edge",
+        "berth/process/fair_queue.py",
+        "            and of_tenant * len(self._outstanding_of) <= self.outstanding\n",
+        "",
+        ("tests/security/test_fair_queues.py::test_a_tenant_with_more_than_others_gains_nothing_by_many_places",),
+    ),
+    Mutant(
+        "the crowd of an hour ago counts",
+        "edge",
+        "berth/process/fair_queue.py",
+        " or (before == self.most and not self._places_with[before])",
+        "",
+        ("tests/security/test_fair_queues.py::test_a_crowd_that_is_served_is_none_any_more",),
+    ),
+    Mutant(
+        "holds name no nodes in the queue",
+        "edge",
+        "orchestrator/app.py",
+        "        places_of=lambda hold: hold.places,\n",
+        "",
+        ("tests/api/reservations/test_contended_resources.py",),
+    ),
+    Mutant(
+        "one tenant may fill the queue",
+        "edge",
+        "orchestrator/edge/batching.py",
+        "if waiting >= left:",
+        "if False:",
+        ("tests/security/test_fair_queues.py::test_a_tenant_fills_its_share_of_the_queue_and_not_the_queue",),
+    ),
+    Mutant(
+        "a dropped item stays outstanding",
+        "edge",
+        "berth/process/fair_queue.py",
+        "if verdict is None:\n                self.done(item)",
+        "if verdict is None:\n                pass",
+        ("tests/security/test_fair_queues.py::test_what_is_outstanding_is_what_was_queued_and_is_not_done",),
+    ),
+]
