@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
 LIGHT_RATIO = 8
-"""A tenant is light while it has at most this fraction of the mean number of items of a tenant; a place, of the busiest place's items."""
+"""A tenant is light while it has at most this fraction of the mean number of items of a tenant; a place is quiet while it has at
+most this fraction of the items of the busiest one."""
 
 Item = TypeVar("Item")
 Tenant = TypeVar("Tenant", bound=Hashable)
@@ -106,14 +107,14 @@ class FairQueue(Generic[Item, Tenant]):
 
     def is_light(self, item: Item) -> bool:
         """Whether an item need not wait behind the others (see the module)."""
-        return self.has_light_tenant(item) or self._is_elsewhere(item)
+        return self.has_light_tenant(item) or self._is_at_quiet_places(item)
 
     def has_light_tenant(self, item: Item) -> bool:
         """Whether the item's tenant has few items outstanding, beside others that have many."""
         tenants = len(self._outstanding_of)
         return self._outstanding_of[self._tenant_of(item)] * LIGHT_RATIO * tenants <= self.outstanding
 
-    def _is_elsewhere(self, item: Item) -> bool:
+    def _is_at_quiet_places(self, item: Item) -> bool:
         """Whether few items are where this one is, beside a place with many; none of a tenant with more items than others."""
         places = self._places_of(item)
         of_tenant = self._outstanding_of[self._tenant_of(item)]

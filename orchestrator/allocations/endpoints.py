@@ -1,4 +1,6 @@
-"""HTTP of allocations: create, read and release (tenant zone; operators name the tenant), and the admin routes."""
+"""HTTP of allocations: create, read, change, release, verbs and certificates (tenants; operators name the tenant), and the admin
+routes.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def compare_inventories(
         )
 
 
-async def find_undecided_orphans(context: Context, limit: int) -> list[UUID]:
+async def find_actionable_orphans(context: Context, limit: int) -> list[UUID]:
     """Orphans that something can be done about now, the earliest deadline first."""
     async with context.database.reading() as reading:
         return await orphans.find_undecided(reading, limit)

@@ -11,7 +11,7 @@ from orchestrator.allocations.commands.absences import end_absence, note_absence
 from orchestrator.nodes.commands.heartbeat import record_heartbeat
 from orchestrator.nodes.commands.orphan_progress import advance_orphan
 from orchestrator.nodes.commands.orphans import report_orphan
-from orchestrator.nodes.inventory_queries import compare_inventories, find_undecided_orphans
+from orchestrator.nodes.inventory_queries import compare_inventories, find_actionable_orphans
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Operation
 from orchestrator.verification.all_checks import run_checks
@@ -48,7 +48,7 @@ async def reconcile(context: Context) -> list[uuid.UUID]:
         await note_absence(context, missed, 3)
     for over in found.over:
         await end_absence(context, over)
-    for orphan in await find_undecided_orphans(context, 10):
+    for orphan in await find_actionable_orphans(context, 10):
         await advance_orphan(context, orphan)
     return [orphan for orphan in reported if orphan is not None]
 

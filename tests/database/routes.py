@@ -23,7 +23,7 @@ from orchestrator.reservations import queries as reservation_queries
 from orchestrator.reservations.commands.confirm import confirm_reservation
 from orchestrator.reservations.commands.expire import end_window, expire_reservation, retire_reservations
 from orchestrator.reservations.hold_requests import GpuRequest
-from orchestrator.reservations.overdue import expire_overdue_holds
+from orchestrator.reservations.rival_expiry import expire_overdue_holds
 from orchestrator.reservations.states import reservation_id
 from orchestrator.tasks import queries as task_queries
 from tests.allocations.seeding import METAL_SKU, REGION, SLICE_SKU, SLOTS

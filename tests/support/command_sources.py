@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 STEPS = {
     "placement/placing.py": "create_allocations",
     "placement/window_placing.py": "create_allocations",
-    "reservations/overdue.py": None,
+    "reservations/rival_expiry.py": None,
 }
 """Modules beside the commands that open transactions, and the command whose crash points they reach, if it is one."""
 

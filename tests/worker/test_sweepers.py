@@ -15,7 +15,7 @@ from tests.allocations.seeding import make_context, write_signing_key
 from worker.settings import Settings
 from worker.sweepers.runner import BACKOFF_FACTOR_MAX, SweepRunner
 from worker.sweepers.sweeper import Sweeper, isolate_failure
-from worker.sweepers.table import make_prompt_sweepers, make_sweepers
+from worker.sweepers.table import make_prompt_sweepers, make_sweepers, pause_seconds
 from worker.webhooks import app as webhooks
 from worker.webhooks.settings import WebhookSettings
 
@@ -131,6 +131,10 @@ def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_pat
     of_sender = WebhookSettings(database_url=settings.database_url, webhook_key_file=Path("none"))
     context = make_context(settings.database_url)
     sweepers = make_sweepers(context, None, settings)  # type: ignore[arg-type]
+    shortest = min(sweepers, key=lambda sweeper: sweeper.interval_seconds)
+    assert (shortest.name, pause_seconds(settings)) == ("temporal_store", shortest.interval_seconds), (
+        "its pause holds none back"
+    )
     sweepers += make_prompt_sweepers(context, settings)
     sweepers += webhooks.make_sweepers(context, of_sender)
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s[^|]*\| ([^|]*) \|[^|]*\|[^|]*\|$", PAGE.read_text(), re.MULTILINE)

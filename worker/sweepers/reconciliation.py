@@ -1,6 +1,7 @@
 """Compares the inventories of nodes with the claims, and carries out what operators decided about orphans.
 
-A difference is recorded and announced; without an operator's decision nothing on a node is changed.
+A difference is recorded and announced; without an operator's decision nothing on a node is changed. After a restore, what is
+active in the rows and on no node is released (`release_lost_in_restore`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from orchestrator.nodes.inventory_queries import (
     compare_inventories,
     count_awaited_inventories,
     count_differences,
+    find_actionable_orphans,
     find_arrived_inventories,
-    find_undecided_orphans,
 )
 from orchestrator.operations.execution import Context
 from worker.metrics import ALLOCATIONS_MISSING, INVENTORIES_AWAITED, ORPHANS, ORPHANS_FOUND
@@ -35,7 +36,7 @@ SEEN_AGAIN_SECONDS = 60.0
 
 async def advance_orphans(context: Context, limit: int) -> None:
     """Carry out the decisions about at most `limit` orphans."""
-    for orphan_id in await find_undecided_orphans(context, limit):
+    for orphan_id in await find_actionable_orphans(context, limit):
         with isolate_failure("orphans", orphan_id=str(orphan_id)):
             state = await advance_orphan(context, orphan_id)
             if state is not None:

@@ -25,7 +25,7 @@ from orchestrator.placement.refusals import contended, no_room, no_room_in_windo
 from orchestrator.placement.store.placing import Create, PlacementRequest, Room, find_free_capacity
 from orchestrator.placement.window_placing import place_in_windows
 from orchestrator.problems import Problem, QuotaExceeded
-from orchestrator.reservations.overdue import expire_overdue_holds
+from orchestrator.reservations.rival_expiry import expire_overdue_holds
 
 Results = dict[int, Result | Deferred]
 

@@ -40,7 +40,6 @@ from orchestrator.placement.windows import Pick
 from orchestrator.problems import Invalid, OperationInProgress, Problem, QuotaExceeded, SlotOverflow
 from orchestrator.reservations.hold_requests import GpuRequest, HoldRequest, bounds_of, require_bounds, resolve
 from orchestrator.reservations.outcomes import Held, HoldOutcome
-from orchestrator.reservations.overdue import expire_overdue_holds
 from orchestrator.reservations.refusals import (
     ExpirationIndexFull,
     ReservationTableFull,
@@ -48,6 +47,7 @@ from orchestrator.reservations.refusals import (
     ResourceNotFound,
     ResourceOutOfService,
 )
+from orchestrator.reservations.rival_expiry import expire_overdue_holds
 from orchestrator.reservations.store.holding import AdmittedGpus, Hold, HoldTarget, hold_once, hold_together
 from orchestrator.tenants.store.ssh_keys import require_own_keys
 from orchestrator.tenants.store.tenants import find_locked_quotas

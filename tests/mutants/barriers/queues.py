@@ -57,7 +57,7 @@ MUTANTS: list[Mutant] = [
         "a request for a quiet node waits with the crowd's",
         "edge",
         "berth/process/fair_queue.py",
-        "return self.has_light_tenant(item) or self._is_elsewhere(item)",
+        "return self.has_light_tenant(item) or self._is_at_quiet_places(item)",
         "return self.has_light_tenant(item)",
         ("tests/security/test_fair_queues.py::test_a_request_for_another_place_than_the_crowd_waits_for_no_batch",),
     ),
