@@ -16,6 +16,9 @@ from orchestrator.allocations.commands.create import create_allocations
 from orchestrator.allocations.queries import find_tenants_of_allocations
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.consoles.hub import ConsoleHub
+from orchestrator.database.replicas.connections import standby_engine
+from orchestrator.database.replicas.replica import Replica
+from orchestrator.database.replicas.watch import ReplicaWatch
 from orchestrator.database.schema_revision import require_schema_for_anyone
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.edge.audited_requests import AuditedRequests
@@ -79,6 +82,8 @@ NODES_COMBINED_MAX = 500
 def build_services(settings: Settings) -> Services:
     """Everything the endpoints use, from settings alone. Raises OSError or ValueError for unusable key files."""
     database = _database(settings)
+    if settings.read_database_url is not None:
+        database.use_replica(Replica(settings.read_wait_seconds_max))
     gate = Gate(settings.gate)
     log_head = LogHead(database, settings.min_version_seconds_max)
     database.when_lost(gate.forget)
@@ -120,7 +125,8 @@ def build_services(settings: Settings) -> Services:
         dispatcher=_dispatcher(platform, settings),
         consoles=ConsoleHub(context, settings.console_limits(), _console_address(settings)),
         log_head=log_head,
-        feed=_feed(settings),
+        feed=_feed(settings, database),
+        replica_watch=_replica_watch(settings, database),
         acknowledging=AcknowledgementWriter(
             lambda acknowledged: acknowledge_events(context, acknowledged, settings.notifications_kept_seconds)
         ),
@@ -200,9 +206,25 @@ def _limits(settings: Settings) -> PrincipalLimits:
     return PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max, rates)
 
 
-def _feed(settings: Settings) -> Feed:
+def _feed(settings: Settings, database: Database) -> Feed:
     limits = settings.feed_limits()
-    return Feed(_background_database(settings, "berth-orchestrator-feed", limits.readers_max + 1), limits)
+    reading = _background_database(settings, "berth-orchestrator-feed", limits.readers_max + 1)
+    if database.replica is not None:
+        reading.use_replica(database.replica)
+    return Feed(reading, limits)
+
+
+def _replica_watch(settings: Settings, database: Database) -> ReplicaWatch | None:
+    """What keeps the standbys of `database` examined; None where there are none."""
+    if database.replica is None or settings.read_database_url is None:
+        return None
+    return ReplicaWatch(
+        database.replica,
+        standby_engine(settings.read_database_url, "berth-orchestrator-reads"),
+        _background_database(settings, "berth-orchestrator-standbys"),
+        size=settings.read_database_pool_size,
+        lag_seconds_max=settings.read_lag_seconds_max,
+    )
 
 
 def _background_database(settings: Settings, application: str, pool_size: int = 1) -> Database:
@@ -302,8 +324,10 @@ def public_application(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         keys = tokens.keys.running() if tokens is not None else nullcontext()
+        watch = services.replica_watch
+        standbys = watch.running() if watch is not None else nullcontext()
         background = services.recorder.running(), services.key_uses.running()
-        async with services.feed.running(), services.consoles.running(), background[0], background[1], keys:
+        async with services.feed.running(), services.consoles.running(), background[0], background[1], keys, standbys:
             yield
 
     docs_url = "/docs" if services.settings.docs_ui else None

@@ -13,6 +13,7 @@ from berth.process.server_addresses import DatabaseUrl
 from node_agent.wire.sites import LEASE_SECONDS_MAX
 from orchestrator.approvals.settings import ApprovalSettings
 from orchestrator.consoles.settings import ConsoleSettings
+from orchestrator.database.replicas.settings import ReplicaSettings
 from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.principal_settings import PrincipalSettings
 from orchestrator.log.feed.limits import FeedLimits, SocketLimits
@@ -23,7 +24,9 @@ from orchestrator.operations.gate_settings import GateSettings
 from orchestrator.problems import Quota
 
 
-class Settings(PrincipalSettings, ApprovalSettings, ConsoleSettings, MaintenanceSettings, OidcSettings):
+class Settings(
+    PrincipalSettings, ApprovalSettings, ConsoleSettings, MaintenanceSettings, OidcSettings, ReplicaSettings
+):
     """Addresses, files and bounds. Durations are seconds, sizes bytes."""
 
     model_config = SettingsConfigDict(env_prefix="BERTH_", extra="ignore")

@@ -91,6 +91,17 @@ def _require_servers(given: dict[str, list[str]]) -> None:
         raise _refuse(f"must have as target_session_attrs one of {', '.join(SESSION_ATTRIBUTES)}")
 
 
+def usable_standby_url(url: str) -> str:
+    """The URL, if a standby can be at it: of several servers each is tried alone, so only `standby` leaves the primary out."""
+    usable_database_url(url)
+    given = parse_qs(urlsplit(url).query)
+    sessions = given.get("target_session_attrs", ["any"])[0]
+    several = "," in given.get("host", [""])[0]
+    if sessions not in ("any", "standby") or (several and sessions != "standby"):
+        raise _refuse("must have target_session_attrs=standby, or one server and no target_session_attrs")
+    return url
+
+
 def is_here(host: str | None) -> bool:
     """Whether a host is this machine: a loopback address, its name, or a Unix socket (a path, or no host at all)."""
     if host is None or host == "" or host == "localhost" or unquote(host).startswith(("/", "@")):
@@ -144,5 +155,7 @@ def usable_temporal_address(address: str) -> str:
 
 
 DatabaseUrl = Annotated[str, AfterValidator(usable_database_url), AfterValidator(verified_database_url)]
+StandbyUrl = Annotated[str, AfterValidator(usable_standby_url), AfterValidator(verified_database_url)]
+"""The address of standbys that serve reads."""
 NatsUrl = Annotated[str, AfterValidator(usable_nats_url)]
 TemporalAddress = Annotated[str, AfterValidator(usable_temporal_address)]

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from orchestrator.allocations.store import faults
 from orchestrator.allocations.store.faults import FaultReport
+from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
 from orchestrator.problems import NotFound
@@ -15,8 +16,9 @@ async def list_reports(
     database: Database, tenant_id: UUID | None, *, every: bool, after: UUID, limit: int
 ) -> list[FaultReport]:
     """Up to `limit` reports of the tenant, or for None of all, behind this id, the oldest first; with `every`, also closed."""
-    async with database.reading() as reading:
-        return await faults.list_reports(reading, tenant_id, every=every, after=after, limit=limit)
+    return await read_replicated(
+        database, lambda reading: faults.list_reports(reading, tenant_id, every=every, after=after, limit=limit)
+    )
 
 
 async def find_report(database: Database, report_id: UUID, tenant_id: UUID | None = None) -> FaultReport:

@@ -17,7 +17,8 @@ from orchestrator.allocations.store.due import Overdue, Waiter
 from orchestrator.allocations.store.missing import missing_allocation
 from orchestrator.allocations.store.rows import allocation_body, timeline_entry
 from orchestrator.database.calls import CallGroup
-from orchestrator.database.transactions import Database
+from orchestrator.database.replicas.reads import read_replicated
+from orchestrator.database.transactions import Database, Reading
 from orchestrator.operations.execution import Context
 from orchestrator.wipes.refusals import WipeCertificateMissing
 from orchestrator.wipes.store import read_certificate_document
@@ -59,10 +60,13 @@ async def list_allocations(
     limit: int,
 ) -> Sequence[ListItem]:
     """Up to `limit` allocations after this id, oldest first; of all tenants if `tenant_id` is None."""
-    async with database.read_one() as reading:
-        rows = await allocation_rows.list_allocations(
+    rows = await read_replicated(
+        database,
+        lambda reading: allocation_rows.list_allocations(
             reading, tenant_id, state=state, label=label, after=after, limit=limit
-        )
+        ),
+        snapshot=False,
+    )
     return [ListItem(row.id, allocation_body(row)) for row in rows]
 
 
@@ -76,11 +80,14 @@ async def list_timeline(
     for_operator: bool = False,
 ) -> Sequence[ListItem]:
     """Up to `limit` timeline entries after this id, oldest first. Raises `NotFound`, `Archived`."""
-    async with database.reading() as reading:
+
+    async def read(reading: Reading) -> list[ListItem]:
         if await allocation_rows.read_allocation(reading, allocation_id, tenant_id) is None:
             raise await missing_allocation(reading, allocation_id, tenant_id, for_operator=for_operator)
         rows = await allocation_rows.read_timeline(reading, allocation_id, after=after, limit=limit)
-    return [ListItem(row.id, timeline_entry(row)) for row in rows]
+        return [ListItem(row.id, timeline_entry(row)) for row in rows]
+
+    return await read_replicated(database, read)
 
 
 async def find_wipe_certificate(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from orchestrator.audit import list_store, stream_store
 from orchestrator.audit.list_store import Entry, Examined, Filter
 from orchestrator.audit.stream_store import Backlog
-from orchestrator.database.transactions import Database
+from orchestrator.database.replicas.reads import read_replicated
+from orchestrator.database.transactions import Database, Reading
 
 
 async def list_audit(database: Database, matching: Filter, *, after: int | None, limit: int) -> Examined:
@@ -13,10 +14,13 @@ async def list_audit(database: Database, matching: Filter, *, after: int | None,
 
     They begin after this sequence, or with the oldest that is kept. Raises `AuditTruncated` if rows after it are not.
     """
-    async with database.reading() as reading:
+
+    async def read(reading: Reading) -> Examined:
         if after is not None:
             await list_store.require_kept(reading, after)
         return await list_store.list_entries(reading, matching, after=after or 0, limit=limit)
+
+    return await read_replicated(database, read)
 
 
 async def read_chain(database: Database, after: int, limit: int) -> list[Entry]:

@@ -10,7 +10,8 @@ from orchestrator.billing.store import balances
 from orchestrator.billing.store.metering import Lag, read_lag, read_trusted_head
 from orchestrator.billing.store.usage import Usage, read_usage
 from orchestrator.database.clock import read_clock
-from orchestrator.database.transactions import Database
+from orchestrator.database.replicas.reads import read_replicated
+from orchestrator.database.transactions import Database, Reading
 from orchestrator.keyvalue.rules import RangeInvalid
 from orchestrator.operations.execution import Context
 
@@ -57,7 +58,8 @@ async def find_usage(
 
     Raises `RangeInvalid` for a window that is empty, reversed, or longer than `WINDOW_MAX`.
     """
-    async with database.reading() as reading:
+
+    async def read(reading: Reading) -> list[Usage]:
         last = await read_clock(reading) if end is None else end
         first = _month_of(last) if begin is None else begin
         if first >= last:
@@ -65,6 +67,8 @@ async def find_usage(
         if last - first > WINDOW_MAX:
             raise RangeInvalid(f"`from` is more than {WINDOW_MAX.days} days before `to`; ask for a shorter window")
         return await read_usage(reading, by, tenant_id, first, last, after=after, limit=limit)
+
+    return await read_replicated(database, read)
 
 
 def _month_of(end: datetime) -> datetime:

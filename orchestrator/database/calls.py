@@ -105,6 +105,24 @@ def wrapped(error: psycopg.Error, *, lost: bool) -> sqlalchemy.exc.DBAPIError:
     return sqlalchemy.exc.DBAPIError(None, None, error, hide_parameters=True, connection_invalidated=lost)
 
 
+def session_options(
+    lock_timeout_seconds: float,
+    transaction_timeout_seconds: float,
+    operations_max: int | None,
+    tenant_rows_max: Mapping[str, int],
+) -> str:
+    """The settings of each session, as libpq takes them."""
+    settings = {
+        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
+        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
+    }
+    if operations_max is not None:
+        settings["berth.operations_max"] = str(operations_max)
+    settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in tenant_rows_max.items()}
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
+
+
 async def set_options(connection: AsyncConnection, **options: Any) -> None:
     """Set execution options. Raises `DBAPIError` for a connection that is closed, as a statement on it does.
 

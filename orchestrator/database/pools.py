@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -11,13 +12,19 @@ from orchestrator.database.calls import CallConnections, CallGroup, FunctionCall
 from orchestrator.database.reserve import POOL_TIMEOUT_SECONDS, Ending, Reserve
 from orchestrator.database.row_security import TenantConnection
 
+if TYPE_CHECKING:
+    from orchestrator.database.replicas.replica import Replica
+
 
 class Pools:
     """Connections to PostgreSQL: a pool for every request, and a small reserve that only ending verbs may take.
 
     Ending verbs (release, cancel, confirm, a task's result) are never shed (P13): when the pool is exhausted they take a
     connection of the reserve, if the caller owns what they name (orchestrator/database/reserve.py).
+    `replica`: standbys that serve some reads (orchestrator/database/replicas); None: the primary serves all.
     """
+
+    replica: Replica | None = None
 
     def __init__(
         self,
@@ -50,13 +57,13 @@ class Pools:
         """
         if ending.verb and self._wanted >= self._pool_size:
             async with self._reserve.connection(ending) as connection:
-                _name_tenants(connection, tenants)
+                name_tenants(connection, tenants)
                 yield connection
             return
         self._wanted += 1
         try:
             async with self._engine.connect() as connection:
-                _name_tenants(connection, tenants)
+                name_tenants(connection, tenants)
                 yield connection
         finally:
             self._wanted -= 1
@@ -68,7 +75,7 @@ class Pools:
         if ending.verb and calls.exhausted and group is not CallGroup.ANYONE:
             async with self._reserve.connection(ending) as connection:
                 await set_options(connection, isolation_level="AUTOCOMMIT")
-                _name_tenants(connection, tenants)
+                name_tenants(connection, tenants)
                 yield ReserveCall(connection)
             return
         async with calls.call(POOL_TIMEOUT_SECONDS, tenants) as call:
@@ -86,7 +93,8 @@ class Pools:
             await calls.close()
 
 
-def _name_tenants(connection: AsyncConnection, tenants: str | None) -> None:
+def name_tenants(connection: AsyncConnection, tenants: str | None) -> None:
+    """The transactions of this connection may touch rows of these `tenants` from now on."""
     pooled = connection.sync_connection
     assert pooled is not None, "it is connected"
     driver = pooled.connection.driver_connection

@@ -15,11 +15,12 @@ HEAD = "select version from log_head"
 class ResponseVersion:
     """The version of one response: the lowest head that was read before its parts, None before the first.
 
-    `at_least`: the version that the client asked for.
+    `at_least`: the version that the client asked for. `is_stated`: it stated one, so a standby that has it may serve.
     """
 
     at_least: int = 0
     version: int | None = None
+    is_stated: bool = False
 
     def note(self, version: int) -> None:
         """Record that a part of the response was read when the head was at `version`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import sqlalchemy.exc
@@ -26,6 +26,7 @@ from orchestrator.database.calls import (
     leave_standbys,
     ping_after_idling,
     require_few_waiting,
+    session_options,
     set_options,
 )
 from orchestrator.database.outcomes import (
@@ -56,6 +57,9 @@ from orchestrator.problems import (
     SlotOverflow,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.database.replicas.replica import Replica
+
 CONNECTIONS_FOR_ANYONE = 3
 """For looking up API keys (orchestrator/http/key_lookups.py): one for ending verbs, one for all other requests; one for `/ok`."""
 CONNECTIONS_FOR_OWNERS = 2
@@ -79,10 +83,14 @@ Values = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class Reading:
-    """A read-only transaction: one snapshot for every statement executed through it."""
+    """A read-only transaction: one snapshot for every statement executed through it.
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    `replayed`: the head of the log that a standby has; None on the primary, which has everything.
+    """
+
+    def __init__(self, connection: AsyncConnection, replayed: int | None = None) -> None:
         self._connection = connection
+        self.replayed = replayed
 
     async def execute(self, statement: Executable | str, parameters: Values = None) -> CursorResult[Any]:
         """Run one statement; text is taken as SQL with :name parameters."""
@@ -180,6 +188,16 @@ class Database:
         """Note the version of a part of the response that was not read through this object."""
         if self.response_version is not None:
             self.response_version.note(version)
+
+    @property
+    def replica(self) -> Replica | None:
+        """Standbys that serve reads of orchestrator/database/replicas/reads.py; None: the primary serves all."""
+        return self._pools.replica
+
+    def use_replica(self, replica: Replica) -> None:
+        """From now on standbys may serve reads of this process that allow it."""
+        self._pools.replica = replica
+        self._pools.when_lost(replica.distrust)
 
     def when_lost(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a connection turns out to be lost."""
@@ -313,24 +331,6 @@ def _meaning(error: Exception, committing: bool) -> Exception:
             return error
 
 
-def _session_options(
-    lock_timeout_seconds: float,
-    transaction_timeout_seconds: float,
-    operations_max: int | None,
-    tenant_rows_max: Mapping[str, int],
-) -> str:
-    """The settings of each session, as libpq takes them."""
-    settings = {
-        "lock_timeout": f"{int(lock_timeout_seconds * 1000)}ms",
-        "transaction_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
-        "idle_in_transaction_session_timeout": f"{int(transaction_timeout_seconds * 1000)}ms",
-    }
-    if operations_max is not None:
-        settings["berth.operations_max"] = str(operations_max)
-    settings |= {f"berth.tenant_{kind}_max": str(limit) for kind, limit in tenant_rows_max.items()}
-    return " ".join(f"-c {name}={value}" for name, value in settings.items())
-
-
 def connect_database(
     url: str,
     *,
@@ -349,7 +349,7 @@ def connect_database(
     `answer_seconds_max`: how long a statement may take before its server counts as lost (berth/process/database_connections.py).
     """
     address = "postgresql://" + url.partition("://")[2]
-    options = _session_options(lock_timeout_seconds, transaction_timeout_seconds, operations_max, tenant_rows_max or {})
+    options = session_options(lock_timeout_seconds, transaction_timeout_seconds, operations_max, tenant_rows_max or {})
     session: dict[str, Any] = {"options": options, "application_name": application, **LINK}
 
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:

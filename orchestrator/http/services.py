@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from node_agent.protocol import HeartbeatAnswer
     from orchestrator.catalogue.cache import CatalogueCache
     from orchestrator.consoles.hub import ConsoleHub
+    from orchestrator.database.replicas.watch import ReplicaWatch
     from orchestrator.database.transactions import Database
     from orchestrator.edge.batching import Batcher
     from orchestrator.edge.gate import Gate
@@ -66,6 +67,8 @@ class Services:
     consoles: ConsoleHub
     log_head: LogHead
     feed: Feed
+    replica_watch: ReplicaWatch | None
+    """Keeps the standbys that serve reads examined; None: the primary serves all."""
     acknowledging: AcknowledgementWriter
     recorder: RequestRecorder
     key_uses: KeyUses

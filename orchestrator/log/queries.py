@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from orchestrator.database.transactions import Database
+from orchestrator.database.replicas.reads import read_replicated
+from orchestrator.database.transactions import Database, Reading
 from orchestrator.log.store import consumers as consumer_positions
 from orchestrator.log.store import dead_letters, retention, truncation
 from orchestrator.log.store.consumers import LogConsumer, read_position
@@ -21,13 +22,22 @@ SCANNED_MAX = 20_000
 """Versions that one filtered read may scan."""
 
 
-async def read_feed(database: Database, after: int, head: int, tenant_id: UUID | None, chosen: Filter) -> Scan:
-    """Return the selected events after `after`, bounded; continue from `scanned_to` for the rest."""
+async def read_feed(
+    database: Database, after: int, head: int, tenant_id: UUID | None, chosen: Filter, *, catching_up: bool = False
+) -> Scan:
+    """Return the selected events after `after`, bounded; continue from `scanned_to` for the rest.
+
+    `catching_up`: a standby may serve them, as far as it has replayed the log, which is gapless up to there.
+    """
     until = head if chosen.takes_all else min(head, after + SCANNED_MAX)
-    async with database.read_one() as reading:
+
+    async def read(reading: Reading) -> Scan:
+        end = until if reading.replayed is None else min(until, reading.replayed)
         return await read_events(
-            reading, after, until, tenant_id=tenant_id, chosen=chosen, limit=EVENTS_MAX, bytes_max=BYTES_MAX
+            reading, after, end, tenant_id=tenant_id, chosen=chosen, limit=EVENTS_MAX, bytes_max=BYTES_MAX
         )
+
+    return await read_replicated(database, read, snapshot=False, catch_up_after=after if catching_up else None)
 
 
 async def find_kept(database: Database, after: int, tenant_id: UUID | None) -> tuple[int, bool]:

@@ -42,7 +42,7 @@ def requested_version(scope: Any, headers: Headers) -> ResponseVersion | None:
         return ResponseVersion()
     if len(requested) > 1:
         raise _invalid("must be given at most once, in the header or in the query")
-    return ResponseVersion(at_least=_version(requested[0]))
+    return ResponseVersion(at_least=_version(requested[0]), is_stated=True)
 
 
 def _version(text: str) -> int:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
+from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.transactions import Database
 from orchestrator.nodes.states import ShownState
 from orchestrator.nodes.store import certificates as node_certificates
@@ -34,8 +35,9 @@ async def list_nodes(
     database: Database, *, state: ShownState | None, region: str | None, after: UUID, limit: int
 ) -> list[Node]:
     """Up to `limit` nodes after this id, without their slots."""
-    async with database.reading() as reading:
-        return await nodes.list_nodes(reading, state=state, region=region, after=after, limit=limit)
+    return await read_replicated(
+        database, lambda reading: nodes.list_nodes(reading, state=state, region=region, after=after, limit=limit)
+    )
 
 
 async def list_pools(database: Database, *, after: int, limit: int) -> list[Pool]:

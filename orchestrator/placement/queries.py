@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.clock import read_clock
-from orchestrator.database.transactions import Database
+from orchestrator.database.replicas.reads import read_replicated
+from orchestrator.database.transactions import Database, Reading
 from orchestrator.placement.admission import Wanted, admit_units
 from orchestrator.placement.earliest import Asked, Found, Grounds, find_earliest
 from orchestrator.placement.inventory import Catalogue
@@ -59,8 +60,9 @@ async def list_availability(
     database: Database, *, sku: str | None, region: str | None, after: tuple[str, str], limit: int
 ) -> list[Availability]:
     """Up to `limit` offers after this SKU and region, with their free GPUs now."""
-    async with database.reading() as reading:
-        return await read_availability(reading, sku=sku, region=region, after=after, limit=limit)
+    return await read_replicated(
+        database, lambda reading: read_availability(reading, sku=sku, region=region, after=after, limit=limit)
+    )
 
 
 async def find_availability(
@@ -78,14 +80,17 @@ async def find_availability(
     or the number of GPUs excludes.
     """
     _require_offered(await catalogue.before_refusing(database.response_version), asked)
-    async with database.reading() as reading:
+
+    async def read(reading: Reading) -> tuple[datetime, Window, list[Offer], list[int], PackedGrounds]:
         now = await read_clock(reading)
         window = judge_window(asked.starts_at, asked.ends_at, now=now, seconds_max=window_seconds_max)
         offers = await read_offers(
             reading, sku=asked.sku, region=asked.region, gpus=asked.gpus, after=after, limit=limit
         )
         pools = sorted({offer.pool_id for offer in offers})
-        packed = await read_grounds(reading, pools, window.starts_at, now)
+        return now, window, offers, pools, await read_grounds(reading, pools, window.starts_at, now)
+
+    now, window, offers, pools, packed = await read_replicated(database, read)
     horizon = now + timedelta(seconds=window_seconds_max)
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_SWEEPING, _sweep, packed, pools, offers, asked, window, horizon)

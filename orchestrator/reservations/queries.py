@@ -7,6 +7,7 @@ from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from orchestrator.database.calls import CallGroup
+from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.transactions import Database
 from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
@@ -43,8 +44,11 @@ async def list_reservations(
     database: Database, tenant_id: UUID, *, state: ReservationState | None, after: int, limit: int
 ) -> list[tuple[int, JsonObject]]:
     """Up to `limit` reservations after this position, oldest first, each with its position."""
-    async with database.read_one() as reading:
-        return await reservation_rows.list_reservations(reading, tenant_id, state=state, after=after, limit=limit)
+    return await read_replicated(
+        database,
+        lambda reading: reservation_rows.list_reservations(reading, tenant_id, state=state, after=after, limit=limit),
+        snapshot=False,
+    )
 
 
 async def find_resource(database: Database, name: str, tenant_id: UUID | None) -> Resource:
@@ -60,8 +64,11 @@ async def list_resources(
     database: Database, tenant_id: UUID | None, *, kind: ResourceKind | None, after: int, limit: int
 ) -> list[Resource]:
     """Up to `limit` resources after this position, by unit number."""
-    async with database.read_one() as reading:
-        return await resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit)
+    return await read_replicated(
+        database,
+        lambda reading: resources.list_resources(reading, tenant_id, kind=kind, after=after, limit=limit),
+        snapshot=False,
+    )
 
 
 async def find_due_starts(context: Context, limit: int) -> list[UUID]:

@@ -107,7 +107,12 @@ class Feed:
             if self._at is None:  # the tail has ended; `attach` finishes the subscriber
                 return Scan([], subscriber.cursor, 0)
             return await read_feed(
-                self._database, subscriber.cursor, self._at.version, audience.tenant_id, audience.chosen
+                self._database,
+                subscriber.cursor,
+                self._at.version,
+                audience.tenant_id,
+                audience.chosen,
+                catching_up=True,
             )
 
     async def is_truncated(self, subscriber: Subscriber) -> bool:

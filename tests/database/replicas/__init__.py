@@ -1,0 +1,1 @@
+"""Reads that a standby serves: which, from which standby, and how stale."""
