@@ -82,8 +82,6 @@ NODES_COMBINED_MAX = 500
 def build_services(settings: Settings) -> Services:
     """Everything the endpoints use, from settings alone. Raises OSError or ValueError for unusable key files."""
     database = _database(settings)
-    if settings.read_database_url is not None:
-        database.use_replica(Replica(settings.read_wait_seconds_max))
     gate = Gate(settings.gate)
     log_head = LogHead(database, settings.min_version_seconds_max)
     database.when_lost(gate.forget)
@@ -184,7 +182,7 @@ def build_issuer(settings: IssuerSettings) -> tuple[Issuer, Database]:
 
 
 def _database(settings: Settings) -> Database:
-    return connect_database(
+    database = connect_database(
         settings.database_url,
         pool_size=settings.database_pool_size,
         reserve_size=settings.database_reserve_size,
@@ -194,6 +192,9 @@ def _database(settings: Settings) -> Database:
         operations_max=settings.operations_max - settings.operations_max // 10,
         tenant_rows_max=settings.tenant_rows_max(),
     )
+    if settings.read_database_url is not None:
+        database.use_replica(Replica(settings.read_wait_seconds_max))
+    return database
 
 
 def _owners(database: Database) -> ObjectOwners:

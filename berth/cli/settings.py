@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
+from berth.process.server_addresses import DatabaseUrl, NatsUrl, StandbyUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
 
 
@@ -29,6 +29,9 @@ class Settings(TemporalSettings):
         False, description="whether the key may be sent over http:// to an address that is not a loopback one"
     )
     database_url: DatabaseUrl | None = Field(None, description="an outside PostgreSQL, postgresql://")
+    read_database_url: StandbyUrl | None = Field(
+        None, description="standbys that serve reads, postgresql://, for `berth doctor` and `berth verify --on-standby`"
+    )
     nats_url: NatsUrl | None = Field(None, description="an outside NATS, nats://")
     nats_ca_file: Path | None = Field(None, description="certificates that verify NATS; default: the system's")
     temporal_address: TemporalAddress | None = Field(None, description="an outside Temporal, host:port")

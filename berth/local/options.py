@@ -36,3 +36,5 @@ class StackOptions:
     """How often what dies is started again."""
     ha: bool = False
     """PostgreSQL as three servers under Patroni instead of one."""
+    read_standbys: bool = False
+    """The standbys of these serve reads of the API."""

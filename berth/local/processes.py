@@ -45,6 +45,8 @@ class Endpoints:
     """NATS as the worker's user; empty: as in `nats_url`."""
     trust_domain: str = "berth.local"
     backup_database_url: str = ""
+    read_database_url: str = ""
+    """Standbys that serve reads of the public API, as its role; empty: none do."""
     """PostgreSQL as the role of `berth backup`; empty for an outside server, whose role for it is not known."""
     stream_replicas: int = 1
     """NATS servers that keep each message."""
@@ -111,6 +113,8 @@ def orchestrator_plan(
         "BERTH_WEBHOOK_PORTS": "[]",
     }
     if listen == "public":
+        if endpoints.read_database_url:
+            environment["BERTH_READ_DATABASE_URL"] = endpoints.read_database_url
         environment["BERTH_WEBHOOK_KEY_FILE"] = str(authority.webhook_keys)
         environment |= _console_environment(endpoints, authority)
     else:

@@ -164,6 +164,7 @@ class Stack:
             database_url=options.database_url or database_url,
             database_urls={} if options.database_url else database_urls,
             backup_database_url="" if options.database_url else backup_url,
+            read_database_url=self.cluster.standby_url(database_urls) if self.cluster and options.read_standbys else "",
             nats_url=options.nats_url or addresses_of(nats, "operator"),
             relay_nats_url=options.nats_url or addresses_of(nats, "relay"),
             worker_nats_url=options.nats_url or addresses_of(nats, "worker"),

@@ -15,7 +15,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from berth.cli.endings import Refused
+from berth.cli.endings import USAGE, Refused
 from berth.cli.session import Session
 
 if TYPE_CHECKING:
@@ -100,6 +100,9 @@ def up(
     ha: Annotated[
         bool, typer.Option("--ha", help="three PostgreSQL servers under Patroni with quorum commit, and three of NATS")
     ] = False,
+    read_standbys: Annotated[
+        bool, typer.Option("--read-standbys", help="with --ha: the standbys serve lists and the feed's catch-up")
+    ] = False,
 ) -> None:
     """Run PostgreSQL, NATS, Temporal and every process of Berth on this machine until Ctrl-C. A restart keeps the data."""
     # Everything that the stack needs, for this command alone: start-up stays light for all others.
@@ -109,10 +112,13 @@ def up(
     from berth.process.temporal_connections import variables_of
 
     settings = session.settings
+    if read_standbys and not ha:
+        raise Refused("--read-standbys needs --ha: one server has no standby", code="usage", exit_code=USAGE)
     options = StackOptions(
         state_directory=session.state_dir, agents=agents, fresh=fresh, port=port, database_url=settings.database_url,
         nats_url=settings.nats_url, temporal_address=settings.temporal_address, trust_domain=settings.trust_domain,
         restarts=RestartPolicy(deaths_max=deaths_max), backup_directory=settings.backup_dir, ha=ha,
+        read_standbys=read_standbys,
         environment={} if settings.temporal_address is None else {"worker": variables_of(settings)},
     )  # fmt: skip
     died = None

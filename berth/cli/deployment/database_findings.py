@@ -15,6 +15,7 @@ from berth.cli.deployment.isolation_finding import isolation_finding
 from berth.cli.deployment.maintenance_finding import maintenance_finding
 from berth.cli.deployment.node_trust import node_trust_findings
 from berth.cli.deployment.operator_findings import operator_findings
+from berth.cli.deployment.read_standbys import read_standby_finding
 from berth.cli.deployment.readings import (
     BillingReadings,
     FleetReadings,
@@ -70,6 +71,8 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
         yield Finding("schema", "bad", f"at {revision or 'nothing'}, newest is {newest}; run `berth migrate`")
         return
     yield Finding("schema", "ok", f"at {revision}, the newest")
+    if settings.read_database_url is not None:
+        yield read_standby_finding(url, settings.read_database_url)
     yield from _fleet(read_fleet(url))
     yield maintenance_finding(url)
     yield hardware_finding(url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
     from berth.cli.settings import Settings
-    from orchestrator.verification import Verdict
+    from orchestrator.verification import Bounds, Verdict
 
 CANNOT_ASK = 2
 """As of `diff` and `grep`: 1 is a finding, so whatever keeps from looking must be another code."""
@@ -22,10 +22,16 @@ RESCUE_SECONDS = 110.0
 """After a sweeper's grace: its rounds, its batches and one step of a workflow, generously."""
 
 
-def verify(session: Session) -> None:
+def verify(
+    session: Session,
+    on_standby: Annotated[
+        bool, typer.Option("--on-standby", help="read the standby of BERTH_READ_DATABASE_URL, not the primary")
+    ] = False,
+) -> None:
     """Check the promises on the database and the stream. Only reads. Exit code 1: violated; 2: cannot ask."""
     try:
-        verdicts = collect(session.database_url(), session.nats_url(), session.settings)
+        standby_url = _standby(session) if on_standby else None
+        verdicts = collect(session.database_url(), session.nats_url(), session.settings, standby_url)
     except Exception as error:
         ending = ending_of(error)
         if ending is None:
@@ -51,8 +57,27 @@ def verify(session: Session) -> None:
         raise Refused(f"violated: {', '.join(broken)}", code="violated")
 
 
-def collect(database_url: str, nats_url: str | None, settings: Settings) -> list[Verdict]:
-    """All verdicts; the stream is compared where NATS is known, while the database is checked.
+def _standby(session: Session) -> str:
+    """The address of a standby that is the primary's, and not far behind. Raises `Refused`, `psycopg.Error`."""
+    from berth.cli.deployment.read_standbys import compare_standby
+
+    url = session.settings.read_database_url
+    if url is None:
+        raise Refused("no standby is known: set BERTH_READ_DATABASE_URL", code="no_standby", exit_code=CANNOT_ASK)
+    compared = compare_standby(session.database_url(), url)
+    if compared.unfit is not None:
+        raise Refused(
+            f"the standby says nothing about this database: {compared.unfit}; leave --on-standby out",
+            code="standby_unfit",
+            exit_code=CANNOT_ASK,
+        )
+    return url
+
+
+def collect(
+    database_url: str, nats_url: str | None, settings: Settings, standby_url: str | None = None
+) -> list[Verdict]:
+    """All verdicts; the stream is compared where NATS is known, while the database is checked, or its standby if one is named.
 
     Raises `psycopg.Error` or `StreamUnreachable`.
     """
@@ -66,13 +91,29 @@ def collect(database_url: str, nats_url: str | None, settings: Settings) -> list
     )
     with ThreadPoolExecutor(max_workers=1) as beside:
         compared = None if nats_url is None else beside.submit(check_stream, database_url, nats_url)
-        verdicts = run_checks(database_url, bounds)
+        verdicts = run_checks(database_url, bounds) if standby_url is None else _run_checks_on(standby_url, bounds)
         if compared is None:
             return verdicts
         try:
             return [*verdicts, compared.result()]
         except StreamUnreachable as error:
             raise Refused(str(error), code="nats_unreachable", exit_code=CANNOT_ASK) from error
+
+
+def _run_checks_on(standby_url: str, bounds: Bounds) -> list[Verdict]:
+    import psycopg
+
+    from orchestrator.verification import run_checks
+
+    try:
+        return run_checks(standby_url, bounds)
+    except psycopg.errors.SerializationFailure as error:
+        raise Refused(
+            "the standby cancelled a check to replay what the primary has removed: set hot_standby_feedback on the standby,"
+            " or leave --on-standby out",
+            code="replay_conflict",
+            exit_code=CANNOT_ASK,
+        ) from error
 
 
 def verdict_line(verdict: Verdict) -> str:

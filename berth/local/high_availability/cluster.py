@@ -101,6 +101,11 @@ class LocalCluster:
         parameters = f"host={hosts}&port={ports}&target_session_attrs=read-write"
         return f"postgresql://{user}:{password or self._passwords.superuser}@/{database}?{parameters}"
 
+    @staticmethod
+    def standby_url(urls: Mapping[Role, str]) -> str:
+        """The address as the public API's role where a client takes any standby."""
+        return f"{urls[Role.PUBLIC_API].replace('=read-write', '=standby')}&load_balance_hosts=random"
+
     def statuses(self) -> dict[str, MemberStatus]:
         """What Patroni says of each member, by the member's name; empty if no member answers.
 

@@ -14,12 +14,12 @@ from orchestrator.database.replicas.rules import Cause, PrimaryFacts, StandbyFac
 from orchestrator.database.row_security import PLATFORM
 from orchestrator.database.transactions import Reading
 
-_PRIMARY = """
+PRIMARY = """
 select s.system_identifier::text as system, postgres_leader_id() as leader_id, h.leader_id as accepted_leader_id, h.version,
        (pg_current_wal_flush_lsn() - '0/0')::bigint as written, extract(epoch from clock_timestamp())::float8 as clock
   from pg_control_system() s, log_head h
 """
-_STANDBY = text("""
+STANDBY = """
 select pg_is_in_recovery() as in_recovery, s.system_identifier::text as system,
        concat_ws(' ', s.system_identifier, pg_postmaster_start_time(), inet_server_addr(), inet_server_port()) as server,
        (select version_num from alembic_version) as revision, (select oldest_process from function_generation) as oldest_process,
@@ -27,7 +27,8 @@ select pg_is_in_recovery() as in_recovery, s.system_identifier::text as system,
        (select event_id from log l where l.version = h.version) as event_id,
        coalesce(pg_last_wal_replay_lsn() - '0/0', 0)::bigint as replayed, extract(epoch from clock_timestamp())::float8 as clock
   from pg_control_system() s, log_head h
-""")
+"""
+_STANDBY_STATEMENT = text(STANDBY)
 _EVENT = "select event_id from log where version = :version"
 _UNKNOWN_SCHEMA = "42"
 """The class of names that the server does not know: the schema is another one than this code's."""
@@ -44,7 +45,7 @@ class UnfitServer(Exception):
 async def read_primary(reading: Reading) -> PrimaryFacts:
     """What the primary is now. Raises `DBAPIError`, also for a server that is no primary."""
     asked = time.monotonic()
-    row = (await reading.execute(_PRIMARY)).one()
+    row = (await reading.execute(PRIMARY)).one()
     return PrimaryFacts(asked=asked, answered=time.monotonic(), **row._mapping)
 
 
@@ -59,7 +60,7 @@ async def read_standby(held: ReplicaConnection) -> StandbyFacts:
     asked = time.monotonic()
     try:
         await held.prepare(PLATFORM, snapshot=False)
-        row = (await held.connection.execute(_STANDBY)).one()
+        row = (await held.connection.execute(_STANDBY_STATEMENT)).one()
     except sqlalchemy.exc.NoResultFound:
         raise UnfitServer(Cause.SCHEMA) from None
     except (sqlalchemy.exc.DBAPIError, psycopg.Error) as error:

@@ -42,7 +42,7 @@ class _Behind(Exception):
 
 
 class Replica:
-    """Connections to standbys, by what tells one server from another. `cause`: why no standby may serve, if none may.
+    """Connections to standbys, and these by the identity of their server. `cause`: why no standby may serve, if none may.
 
     `doubts`: how often all of them were distrusted; a judgement that began before the last time does not count.
     `wait_seconds_max`: how long a read waits for a connection, and for its version.
@@ -64,7 +64,7 @@ class Replica:
     ) -> tuple[Answer, int]:
         """The result of `read` on a standby that has this version, and the version that the standby has.
 
-        `snapshot`: all statements of `read` see one snapshot; else each sees its own, at least as new as that version.
+        `snapshot`: all statements of `read` see one snapshot; else each sees another, at least as new as that version.
         Raises `NotServed`.
         """
         if at_least > self._newest_version and time.monotonic() < self._no_wait_until:

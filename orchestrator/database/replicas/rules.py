@@ -89,7 +89,7 @@ class PrimaryFacts:
 class StandbyFacts:
     """What a standby has. `event_id`: of the event at `version`, the head of its log. `replayed`: a position in bytes.
 
-    `server`: tells one start of one server from every other.
+    `server`: the identity of one start of one server.
     """
 
     asked: float

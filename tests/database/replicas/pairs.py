@@ -143,15 +143,10 @@ class Reader:
     async def wait_fit(self) -> None:
         """Return when a round finds the standby fit."""
 
-        async def until() -> None:
-            while True:
-                await self.watch.examine()
-                if any(standby.is_fit for standby in self.replica.standbys.values()):
-                    return
-                await asyncio.sleep(0.05)
-
         async with asyncio.timeout(60):
-            await until()
+            await self.watch.examine()
+            while not any(standby.is_fit for standby in self.replica.standbys.values()):
+                await self.watch.examine()
 
 
 def address_of(*members: Member, role: Role = Role.PUBLIC_API, standby: bool = False) -> str:

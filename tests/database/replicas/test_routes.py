@@ -43,7 +43,7 @@ SERVED = {
     "/api/v1/admin/images",
     "/api/v1/admin/nodes",
 }
-"""The routes of which standbys serve each read; docs/reference/http-api.md lists them."""
+"""The routes whose reads standbys serve; docs/reference/http-api.md lists them."""
 LASTING = {"/v1/subscribe", "/api/v1/allocations/{allocation_id}/console"}
 
 
@@ -153,7 +153,9 @@ def test_a_read_that_states_no_version_sees_every_write_before_it(stage: Stage) 
     stage.pair.pause()
     try:
         name = registered(stage.admin)
-        answer, counts = stage.counted(lambda: stage.ask(stage.admin, "/api/v1/resources?kind=registered&limit=500", None))
+        answer, counts = stage.counted(
+            lambda: stage.ask(stage.admin, "/api/v1/resources?kind=registered&limit=500", None)
+        )
         assert name in {item["id"] for item in answer.json()["items"]}
         assert counts == {BY_STANDBY: 0, BY_PRIMARY: 0}
     finally:
@@ -199,7 +201,9 @@ def test_a_tenant_sees_nothing_of_another_on_the_standby(stage: Stage) -> None:
         assert (answer.json()["items"], counts[BY_STANDBY]) == ([], 1), path
     foreign = stage.ask(stage.other, f"/api/v1/allocations/{stage.allocation_id}/timeline", at_least)
     problem(foreign, 404, "not_found")
-    problem(stage.ask(stage.other, f"/api/v1/allocations?tenant_id={stage.tenant.tenant_id}", at_least), 404, "not_found")
+    problem(
+        stage.ask(stage.other, f"/api/v1/allocations?tenant_id={stage.tenant.tenant_id}", at_least), 404, "not_found"
+    )
 
 
 def test_the_policies_hide_rows_on_the_standby(stage: Stage) -> None:
