@@ -74,9 +74,9 @@ class Watched:
 
 
 @contextmanager
-def watched_stack(directory: Path) -> Iterator[Watched]:
-    """A stack on this directory, with a slice node in each of two regions."""
-    options = StackOptions(directory, agents=2, wished_port=None, ha=True)
+def watched_stack(directory: Path, *, read_standbys: bool = False) -> Iterator[Watched]:
+    """A stack on this directory, with a slice node in each of two regions; its standbys may serve reads."""
+    options = StackOptions(directory, agents=2, wished_port=None, ha=True, read_standbys=read_standbys)
     with Stack(options) as stack:
         stop = threading.Event()
         given_up: list[str | None] = []

@@ -76,9 +76,10 @@ def test_a_check_that_the_replay_cancels_says_nothing(pair: Pair) -> None:
         connection.execute("select 1")
         return Verdict("none", "it is not cancelled")
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Refused) as refused:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(all_checks, "CHECKS", (check,))
-        collect(pair.a.url(), None, Settings(), pair.b.url())
+        with pytest.raises(Refused) as refused:
+            collect(pair.a.url(), None, Settings(), pair.b.url())
     assert (refused.value.code, refused.value.exit_code) == ("replay_conflict", 2)
 
 
