@@ -40,6 +40,7 @@ LONG_MODULES = {
     "footprint": "benchmarks.footprint",
     "failover": "benchmarks.survival.failover",
     "temporal_lost": "benchmarks.survival.temporal_lost",
+    "standby_reads": "benchmarks.survival.standby_reads",
 }
 """What takes minutes to seed: `make bench-full`."""
 KNOWN = MODULES | LONG_MODULES

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -236,6 +238,52 @@ def test_a_refusal_is_the_primarys(pair: Pair) -> None:
             return sources
 
     assert in_process(scene) == [True, False]
+
+
+def test_a_standby_whose_leader_has_changed_since_it_was_examined_serves_nothing(pair: Pair) -> None:
+    leader = run(pair.a, "select leader_id from log_head")[0][0]
+
+    async def scene() -> tuple[bool, float]:
+        async with reader_of(pair) as reader:
+            run(pair.a, "update log_head set leader_id = 'another'")
+            try:
+                pair.catch_up()
+                before = fallbacks(Cause.OTHER_LEADER)
+                return (await reader.read(0))[0], fallbacks(Cause.OTHER_LEADER) - before
+            finally:
+                run(pair.a, f"update log_head set leader_id = '{leader}'")
+
+    assert in_process(scene) == (False, 1)
+
+
+def test_a_standby_serves_no_longer_than_it_was_found_fit_for(pair: Pair) -> None:
+    """Nothing was compared since: the primary may not have been reached."""
+
+    async def scene() -> list[bool]:
+        async with reader_of(pair) as reader:
+            (standby,) = reader.replica.standbys.values()
+            assert standby.fit is not None
+            standby.fit = replace(standby.fit, until=time.monotonic())
+            sources = [(await reader.read(0))[0]]
+            await reader.watch.examine()
+            return [*sources, (await reader.read(0))[0]]
+
+    assert in_process(scene) == [False, True]
+
+
+def test_a_round_that_began_before_a_loss_trusts_nothing(pair: Pair) -> None:
+    """What it has read of the primary may be of one that leads no longer."""
+
+    async def scene() -> list[bool]:
+        async with reader_of(pair) as reader:
+            round_of_the_watch = asyncio.create_task(reader.watch.examine())
+            asyncio.get_running_loop().call_soon(reader.replica.distrust)  # after the first step of the round
+            await round_of_the_watch
+            sources = [(await reader.read(0))[0]]
+            await reader.watch.examine()
+            return [*sources, (await reader.read(0))[0]]
+
+    assert in_process(scene) == [False, True]
 
 
 def test_more_reads_than_connections_are_served_by_both(pair: Pair) -> None:
