@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from berth.cli.deployment.standby_finding import standby_finding
-from berth.cli.deployment.standbys import Standby, judge_standbys
+from berth.cli.deployment.standby.finding import standby_finding
+from berth.cli.deployment.standby.judgement import Standby, judge_standbys
 from berth.local.servers import LocalPostgres
 from tests.allocations.driving import rows_of
 from tests.support.waiting import wait_for

@@ -15,7 +15,6 @@ from berth.cli.deployment.isolation_finding import isolation_finding
 from berth.cli.deployment.maintenance_finding import maintenance_finding
 from berth.cli.deployment.node_trust import node_trust_findings
 from berth.cli.deployment.operator_findings import operator_findings
-from berth.cli.deployment.read_standbys import read_standby_finding
 from berth.cli.deployment.readings import (
     BillingReadings,
     FleetReadings,
@@ -30,7 +29,8 @@ from berth.cli.deployment.release_finding import release_finding
 from berth.cli.deployment.restore.machines import machine_finding
 from berth.cli.deployment.security_findings import stored_findings
 from berth.cli.deployment.site_finding import site_finding
-from berth.cli.deployment.standby_finding import standby_finding
+from berth.cli.deployment.standby.finding import standby_finding
+from berth.cli.deployment.standby.reading import read_standby_finding
 from berth.cli.settings import Settings
 
 POSTGRES_VERSION_LEAST = 180000

@@ -59,7 +59,7 @@ def verify(
 
 def _standby(session: Session) -> str:
     """The address of a standby that is the primary's, and not far behind. Raises `Refused`, `psycopg.Error`."""
-    from berth.cli.deployment.read_standbys import compare_standby
+    from berth.cli.deployment.standby.reading import compare_standby
 
     url = session.settings.read_database_url
     if url is None:

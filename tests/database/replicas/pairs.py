@@ -91,6 +91,16 @@ def replayed(member: Member) -> int:
 
 
 @contextmanager
+def impatient(standby: Member) -> Iterator[None]:
+    """The replay waits for no statement of the standby that is in its way."""
+    standby.set("max_standby_streaming_delay", "0")
+    try:
+        yield
+    finally:
+        standby.set("max_standby_streaming_delay", "30s")
+
+
+@contextmanager
 def heads_asked() -> Iterator[list[str]]:
     """Each question for the head of a standby that reads of this process ask meanwhile."""
     asked: list[str] = []

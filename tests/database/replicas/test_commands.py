@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from berth.cli.deployment.read_standbys import read_standby_finding
+from berth.cli.deployment.standby.reading import read_standby_finding
 from berth.cli.deployment.verify import collect
 from berth.cli.endings import Refused
 from berth.cli.main import app
@@ -18,7 +18,7 @@ from migrations.roles import Role
 from orchestrator.verification import all_checks
 from orchestrator.verification.all_checks import CHECKS, run_checks
 from orchestrator.verification.verdict import Bounds, Verdict
-from tests.database.replicas.pairs import Pair, address_of, run, running_pair
+from tests.database.replicas.pairs import Pair, address_of, impatient, run, running_pair
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,6 @@ def test_the_standby_is_read_and_not_the_primary(pair: Pair, tmp_path: Path) -> 
 
 def test_a_check_that_the_replay_cancels_says_nothing(pair: Pair) -> None:
     """The primary drops what a check is going to read: the standby ends the check to replay that."""
-    run(pair.b, "alter system set max_standby_streaming_delay = 0")
-    run(pair.b, "select pg_reload_conf()")
     run(pair.a, "create table doomed (n integer)")
     pair.catch_up()
 
@@ -76,7 +74,7 @@ def test_a_check_that_the_replay_cancels_says_nothing(pair: Pair) -> None:
         connection.execute("select 1")
         return Verdict("none", "it is not cancelled")
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, impatient(pair.b):
         patch.setattr(all_checks, "CHECKS", (check,))
         with pytest.raises(Refused) as refused:
             collect(pair.a.url(), None, Settings(), pair.b.url())

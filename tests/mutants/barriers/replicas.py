@@ -1,4 +1,4 @@
-"""Mutants of reads that standbys serve."""
+"""Mutants of reads that standbys serve: of the nouns database, log and verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TESTS = "tests/database/replicas/"
 MUTANTS: list[Mutant] = [
     Mutant(
         "a standby serves a read that states no version",
-        "replicas",
+        "database",
         f"{_OF}reads.py",
         "asked is not None and asked.is_stated else None",
         "asked is not None else None",
@@ -18,7 +18,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a standby serves a version that it has not replayed",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "if head.version < at_least:",
         "if False:",
@@ -26,7 +26,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a server that was promoted serves as a standby",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "if not head.in_recovery:",
         "if False:",
@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "the leader of a standby is compared once a second alone",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "if head.leader_id != fit.leader_id:",
         "if False:",
@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a standby of a deposed primary serves",
-        "replicas",
+        "database",
         f"{_OF}rules.py",
         "if not primary.leader_id == primary.accepted_leader_id == standby.leader_id:",
         "if False:",
@@ -50,7 +50,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "the content of a standby is not compared",
-        "replicas",
+        "database",
         f"{_OF}rules.py",
         "if standby.system != primary.system or standby.event_id != event_id:",
         "if standby.system != primary.system:",
@@ -58,7 +58,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a standby that lags serves as long as another",
-        "replicas",
+        "database",
         f"{_OF}rules.py",
         "until = min(covered[-1].asked + lag_seconds_max, primary.asked + VERIFIED_SECONDS_MAX)",
         "until = primary.asked + VERIFIED_SECONDS_MAX",
@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a judgement holds without end",
-        "replicas",
+        "database",
         f"{_OF}connections.py",
         "return self.fit is not None and time.monotonic() < self.fit.until",
         "return self.fit is not None",
@@ -74,7 +74,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a round that began before a loss trusts a standby",
-        "replicas",
+        "database",
         f"{_OF}watch.py",
         "if self._doubts != self._replica.doubts:",
         "if False:",
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a standby refuses a read for good",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "raise NotServed(Cause.REFUSED) from refusal",
         "raise",
@@ -90,7 +90,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "each read finds out that a standby is dead",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "if refused.cause is Cause.LOST:",
         "if False:",
@@ -98,7 +98,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "each read waits for a standby that lags",
-        "replicas",
+        "database",
         f"{_OF}replica.py",
         "if at_least > self._newest_version and time.monotonic() < self._no_wait_until:",
         "if False:",
@@ -106,7 +106,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "standbys are trusted after the primary was lost",
-        "replicas",
+        "database",
         "orchestrator/database/transactions.py",
         "self._pools.when_lost(replica.distrust)",
         "self._pools.when_lost(lambda: None)",
@@ -114,7 +114,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "the feed skips what a standby has not replayed",
-        "replicas",
+        "log",
         "orchestrator/log/queries.py",
         "end = until if reading.replayed is None else min(until, reading.replayed)",
         "end = until",
@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a read on a standby names no tenant",
-        "replicas",
+        "database",
         f"{_OF}connections.py",
         "name_tenants(self.connection, tenants)",
         "name_tenants(self.connection, None)",
@@ -130,7 +130,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a standby is verified on the primary",
-        "replicas",
+        "verification",
         "berth/cli/deployment/verify.py",
         "run_checks(database_url, bounds) if standby_url is None else",
         "run_checks(database_url, bounds) if standby_url or not standby_url else",

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from berth.cli.deployment.findings import Finding
-from berth.cli.deployment.standbys import Standby, judge_standbys
+from berth.cli.deployment.standby.judgement import Standby, judge_standbys
 from migrations.roles import BACKUP_ROLE
 
 CONNECT_SECONDS = 5
