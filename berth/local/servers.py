@@ -171,16 +171,9 @@ class LocalPostgres(LocalServer):
 
     def make_backup_role(self, password: str) -> str:
         """Make the role of `berth backup`, or give it this password anew; return its connection URL."""
-        import psycopg
-        from psycopg import sql
-
         from migrations.roles import BACKUP_ROLE
 
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            name = sql.Identifier(BACKUP_ROLE)
-            if connection.execute("select from pg_roles where rolname = %s", (BACKUP_ROLE,)).fetchone() is None:
-                connection.execute(sql.SQL("create role {} login replication").format(name))
-            connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+        create_backup_role(self.url("postgres"), password)
         return f"postgresql://{BACKUP_ROLE}:{password}@127.0.0.1:{self.port}/postgres"
 
     @staticmethod
@@ -254,6 +247,20 @@ def create_roles(url: str, passwords: Mapping[Role, str]) -> None:
             if connection.execute("select from pg_roles where rolname = %s", (role,)).fetchone() is None:
                 connection.execute(sql.SQL("create role {} login").format(name))
             connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
+
+
+def create_backup_role(url: str, password: str) -> None:
+    """Make the role of `berth backup`, or give it this password anew. `url`: of a superuser."""
+    import psycopg
+    from psycopg import sql
+
+    from migrations.roles import BACKUP_ROLE
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = sql.Identifier(BACKUP_ROLE)
+        if connection.execute("select from pg_roles where rolname = %s", (BACKUP_ROLE,)).fetchone() is None:
+            connection.execute(sql.SQL("create role {} login replication").format(name))
+        connection.execute(sql.SQL("alter role {} password {}").format(name, sql.Literal(password)))
 
 
 def create_database(url: str) -> None:

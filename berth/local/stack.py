@@ -23,7 +23,6 @@ import migrations
 from berth.cli.deployment.admin_key import admin_key_works, create_admin_key
 from berth.cli.known_stack import (
     ADMIN_KEY_FILE,
-    BACKUP_URL_FILE,
     DATABASE_URL_FILE,
     ENDPOINTS_FILE,
     NATS_URL_FILE,
@@ -32,7 +31,7 @@ from berth.cli.known_stack import (
 from berth.client import Client
 from berth.local import secret_files
 from berth.local.authority import Authority, ensure_authority
-from berth.local.backups import require_own_backups
+from berth.local.backups import prepare_backups
 from berth.local.fleet import PlannedNode, plan_fleet, plan_guest_fleet
 from berth.local.high_availability.cluster import (
     LocalCluster,
@@ -102,8 +101,7 @@ class Stack:
     def _start(self) -> None:
         options = self.options
         require_layout(
-            self.state, ha=options.ha, outside=options.database_url is not None,
-            backed_up=options.backup_directory is not None, fresh=options.fresh,
+            self.state, ha=options.ha, outside=options.database_url is not None, fresh=options.fresh
         )  # fmt: skip
         Records(self.state).end_leftovers()
         end_leftover_servers(self.state.path / CLUSTER_DIRECTORY)
@@ -137,16 +135,15 @@ class Stack:
             self.cluster = self._start_cluster()
             database_urls = self.cluster.make_databases(secret_files.role_passwords(self.state.secrets))
             database_url = self.cluster.url()
+            self.cluster.keep_backup_slot(is_kept=options.backup_directory is not None)
+            backup_url = prepare_backups(self.cluster, self.state.secrets, options.backup_directory)
         elif options.database_url is None:
             password = secret_files.postgres_password(self.state.secrets)
             postgres = LocalPostgres(self.state.path / "postgres", self._ports.of("postgres"), password)
             self._start_server(postgres, f"127.0.0.1:{postgres.port}", signal.SIGINT)
             database_urls = postgres.make_roles(secret_files.role_passwords(self.state.secrets))
             database_url = postgres.url()
-            backup_url = postgres.make_backup_role(secret_files.backup_password(self.state.secrets))
-            secret_files.write_secret(self.state.secrets / BACKUP_URL_FILE, backup_url + "\n")
-            if options.backup_directory is not None:
-                require_own_backups(options.backup_directory, postgres.url("postgres"))
+            backup_url = prepare_backups(postgres, self.state.secrets, options.backup_directory)
         if options.nats_url is None:
             nats = nats_servers_of(self.state, self._ports, ha=options.ha)
             for server in nats:

@@ -74,9 +74,13 @@ class Watched:
 
 
 @contextmanager
-def watched_stack(directory: Path, *, read_standbys: bool = False) -> Iterator[Watched]:
-    """A stack on this directory, with a slice node in each of two regions; its standbys may serve reads."""
-    options = StackOptions(directory, agents=2, wished_port=None, ha=True, read_standbys=read_standbys)
+def watched_stack(
+    directory: Path, *, read_standbys: bool = False, backup_directory: Path | None = None
+) -> Iterator[Watched]:
+    """A stack on this directory, with a slice node in each of two regions; its standbys may serve reads, or it is backed up."""
+    options = StackOptions(
+        directory, agents=2, wished_port=None, ha=True, read_standbys=read_standbys, backup_directory=backup_directory
+    )
     with Stack(options) as stack:
         stop = threading.Event()
         given_up: list[str | None] = []

@@ -70,13 +70,6 @@ def test_an_outside_server_and_a_cluster_exclude_each_other(tmp_path: Path) -> N
     require_layout(state, ha=True, outside=False, fresh=True)
 
 
-def test_a_cluster_does_not_pretend_to_be_backed_up(tmp_path: Path) -> None:
-    state = StateDirectory(tmp_path / "var")
-    with pytest.raises(StackProblem, match="BERTH_BACKUP_DIR"):
-        require_layout(state, ha=True, outside=False, backed_up=True)
-    require_layout(state, ha=False, outside=False, backed_up=True)
-
-
 def test_files_and_rights_of_a_member(directory: Path) -> None:
     """Secrets are readable by their owner alone, and each member's file holds everything that its server needs."""
     state = StateDirectory(directory)

@@ -14,15 +14,18 @@ from berth.local.high_availability.layout import CLUSTER_DIRECTORY
 from berth.local.high_availability.member import Member
 from berth.local.high_availability.postmasters import end_postmasters, last_primary, start_postmaster
 from berth.local.secret_files import cluster_passwords
-from berth.local.servers import ServerProblem, create_database, create_roles, require_free_port
+from berth.local.servers import ServerProblem, create_backup_role, create_database, create_roles, require_free_port
 from berth.local.state import Ports, StateDirectory
 from berth.process.json_objects import JsonMapping
-from migrations.roles import Role
+from migrations.roles import BACKUP_ROLE, Role
 
 NAMES = ("a", "b", "c")
+BACKUP_SLOT = "berth_backup"
+"""The default of `BERTH_BACKUP_SLOT`."""
 FORMED_SECONDS_MAX = 90.0
 BOTH_SECONDS_MAX = 45.0
 """How long a start waits for the second standby; one is enough for commits."""
+SETTING_SECONDS_MAX = 30.0
 _CONFIRMING = """
     select count(*) from pg_stat_replication
      where sync_state in ('quorum', 'sync') and state = 'streaming' and current_setting('synchronous_standby_names') like '%ANY%'
@@ -93,6 +96,21 @@ class LocalCluster:
         create_database(self.url("postgres"))
         create_roles(self.url("postgres"), passwords)
         return {role: self.url("berth", role, password) for role, password in passwords.items()}
+
+    def make_backup_role(self, password: str) -> str:
+        """Make the role of `berth backup`, or give it this password anew; return the address of all members as this role."""
+        create_backup_role(self.url("postgres"), password)
+        return self.url("postgres", BACKUP_ROLE, password)
+
+    def keep_backup_slot(self, *, is_kept: bool) -> None:
+        """Let Patroni keep the slot of `berth backup stream` on each member, so that a promoted one has its WAL, or drop it.
+
+        Raises `ServerProblem` if no member takes the setting within 30 s: Patroni refuses while its store elects.
+        """
+        settings = {"slots": {BACKUP_SLOT: {"type": "physical"} if is_kept else None}}
+        self._wait(
+            lambda: any(member.change(settings) for member in self.members), SETTING_SECONDS_MAX, "take a setting"
+        )
 
     def url(self, database: str = "berth", user: str = "postgres", password: str | None = None) -> str:
         """The address that names every member; a client takes the one that accepts writes."""

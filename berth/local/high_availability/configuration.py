@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from berth.process.json_objects import JsonObject
+from migrations.roles import BACKUP_ROLE
 
 SCOPE = "berth"
 REPLICATION_USER, REWIND_USER = "berth_replication", "berth_rewind"
@@ -87,6 +88,7 @@ def configuration(
             "use_unix_socket": False,
             "pg_hba": [
                 f"host replication {REPLICATION_USER} 127.0.0.1/32 scram-sha-256",
+                f"host replication {BACKUP_ROLE} 127.0.0.1/32 scram-sha-256",
                 "host all all 127.0.0.1/32 scram-sha-256",
             ],
             "authentication": {

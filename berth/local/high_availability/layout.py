@@ -8,16 +8,11 @@ from berth.local.state import StateDirectory
 CLUSTER_DIRECTORY, SERVER_DIRECTORY = "postgres-ha", "postgres"
 
 
-def require_layout(
-    state: StateDirectory, *, ha: bool, outside: bool, backed_up: bool = False, fresh: bool = False
-) -> None:
+def require_layout(state: StateDirectory, *, ha: bool, outside: bool, fresh: bool = False) -> None:
     """Raise `StackProblem` if the directory holds the other kind, or a cluster is asked for what it does not do.
 
-    `outside`: PostgreSQL is named by its address. `backed_up`: the stack streams WAL for backups. `fresh`: what the directory
-    holds is deleted first.
+    `outside`: PostgreSQL is named by its address. `fresh`: what the directory holds is deleted first.
     """
-    if ha and backed_up:
-        raise StackProblem("with --ha the stack streams no WAL for backups: leave BERTH_BACKUP_DIR out")
     if ha and outside:
         raise StackProblem(
             "--ha starts three PostgreSQL servers, and a database URL names another: leave one of them out"

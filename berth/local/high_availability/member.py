@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from berth.local.high_availability.configuration import MemberPorts, Passwords, configuration
+from berth.local.high_availability.configuration import REST_USER, MemberPorts, Passwords, configuration
 from berth.local.high_availability.postmasters import kill_postmaster
 from berth.local.secret_files import write_secret
 from berth.local.servers import LocalPostgres, LocalServer, ServerProblem, postgres_user, require_free_port
@@ -124,15 +125,26 @@ class Member(LocalServer):
         return [entry for entry in members if isinstance(entry, dict)]
 
     def _get(self, path: str) -> tuple[int, bytes]:
+        return self._request("GET", path)
+
+    def _request(
+        self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.ports.rest, timeout=REST_SECONDS_MAX)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):
             return 0, b""
         finally:
             connection.close()
+
+    def change(self, settings: JsonObject) -> bool:
+        """Change settings of the cluster; whether Patroni took them."""
+        credentials = base64.b64encode(f"{REST_USER}:{self._passwords.rest}".encode()).decode()
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        return self._request("PATCH", "/config", json.dumps(settings), headers)[0] == HTTPStatus.OK
 
     def reload(self) -> None:
         """Let Patroni read its configuration again. Raises `ServerProblem` if it does not run."""

@@ -279,4 +279,20 @@ MUTANTS: list[Mutant] = [
         "]",
         (f"{RESTORE}::test_what_an_earlier_restore_left_in_the_backup_ends_no_recovery",),
     ),
+    Mutant(
+        "a member of the cluster keeps no WAL for the stream",
+        "backup",
+        "berth/local/high_availability/cluster.py",
+        'settings = {"slots": {BACKUP_SLOT: {"type": "physical"} if is_kept else None}}',
+        'settings = {"slots": {BACKUP_SLOT: None}}',
+        ("tests/high_availability/test_backups.py::test_a_backup_of_a_cluster_reaches_beyond_a_failover",),
+    ),
+    Mutant(
+        "a member of the cluster keeps WAL for a stream that is not set",
+        "backup",
+        "berth/local/high_availability/cluster.py",
+        'settings = {"slots": {BACKUP_SLOT: {"type": "physical"} if is_kept else None}}',
+        'settings = {"slots": {BACKUP_SLOT: {"type": "physical"}}}',
+        ("tests/high_availability/test_backups.py::test_the_slot_goes_with_the_setting",),
+    ),
 ]
