@@ -74,21 +74,32 @@ def test_a_backup_of_a_cluster_reaches_beyond_a_failover(server_directory: Path)
         assert command(state, directory, "verify", "--backup", after["name"])["ok"], "of the new primary"
 
 
-def test_the_slot_goes_with_the_setting(server_directory: Path) -> None:
+def kept(running: Watched) -> list[object]:
+    """The slots of a stream that members have."""
+    found: list[object] = []
+    for member in running.cluster.members:
+        with psycopg.connect(member.url(), autocommit=True) as connection:
+            found += connection.execute(
+                "select from pg_replication_slots where slot_name = %s", (BACKUP_SLOT,)
+            ).fetchall()
+    return found
+
+
+def slots_of_patroni(running: Watched) -> object:
+    """The slots that Patroni keeps beside its members' own; None without any."""
+    _, body = running.cluster.members[0]._get("/config")
+    return json.loads(body).get("slots")
+
+
+def test_the_slot_comes_and_goes_with_the_setting(server_directory: Path) -> None:
     """A slot that nothing reads would keep WAL up to its bound on every member."""
     place = server_directory / f"backed-up-{uuid.uuid4().hex[:8]}"
     place.mkdir(mode=0o755)
+    with watched_stack(place / "var") as running:
+        assert slots_of_patroni(running) is None
     with watched_stack(place / "var", backup_directory=place / "backups") as running:
+        assert slots_of_patroni(running) == {BACKUP_SLOT: {"type": "physical"}}
         wait_for(lambda: has_slot(running), "each member keeps WAL for the stream")
     with watched_stack(place / "var") as running:
-
-        def kept() -> list[object]:
-            found: list[object] = []
-            for member in running.cluster.members:
-                with psycopg.connect(member.url(), autocommit=True) as connection:
-                    found += connection.execute(
-                        "select from pg_replication_slots where slot_name = %s", (BACKUP_SLOT,)
-                    ).fetchall()
-            return found
-
-        wait_for(lambda: kept() == [], "no member keeps WAL for a stream")
+        assert slots_of_patroni(running) is None
+        wait_for(lambda: kept(running) == [], "no member keeps WAL for a stream")

@@ -107,7 +107,8 @@ class LocalCluster:
 
         Raises `ServerProblem` if no member takes the setting within 30 s: Patroni refuses while its store elects.
         """
-        settings = {"slots": {BACKUP_SLOT: {"type": "physical"} if is_kept else None}}
+        # No other slot is set here. Patroni takes a slot that is null for one to keep, where none was set before.
+        settings = {"slots": {BACKUP_SLOT: {"type": "physical"}} if is_kept else None}
         self._wait(
             lambda: any(member.change(settings) for member in self.members), SETTING_SECONDS_MAX, "take a setting"
         )
