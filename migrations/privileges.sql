@@ -32,7 +32,7 @@ begin
             ('balances',                    'siu',   '',      '',      'su',    '',      '',      '',      's',     's'),
             ('certificate_requests',        'siu',   'si',    'sud',   '',      '',      '',      '',      's',     's'),
             ('claims',                      'siud',  'su',    '',      'siud',  '',      '',      '',      'sd',    's'),
-            ('console_sessions',            'siu',   '',      '',      'sud',   '',      '',      '',      's',     'c'),
+            ('console_sessions',            'siu',   'su',    '',      'sud',   '',      '',      '',      's',     'c'),
             ('consumer_positions',          'siud',  '',      '',      'siu',   '',      '',      'siu',   'siu',   's'),
             ('dead_letters',                'su',    '',      '',      'siud',  '',      '',      '',      's',     'c'),
             ('deploy_runs',                 'siud',  's',     '',      'siud',   '',      '',      '',      's',     'c'),
@@ -150,7 +150,7 @@ begin
             ('restore_close',               '',      '',      '',      '',      '',      '',      '',      'x',     '')
         ), hidden (relation, columns) as (values
             ('allocations', array['user_data']), ('api_keys', array['secret_hash']), ('approvals', array['secret_hash']), ('attestation_challenges', array['secret']),
-            ('console_sessions', array['secret_sha256']), ('dead_letters', array['excerpt']),
+            ('console_sessions', array['secret_sha256', 'envelope']), ('dead_letters', array['excerpt']),
             ('bmc_credentials', array['sealed']), ('bmc_tasks', array['envelope']), ('deploy_systems', array['token_hash', 'attestation_secret']),
             ('deploy_runs', array['parameters']), ('deploy_tasks', array['parameters']),
             ('site_agent_tokens', array['token_hash']), ('tenant_invitations', array['token_hash']),

@@ -74,6 +74,7 @@ class TaskType(StrEnum):
     METAL_RESET_BMC = "metal.reset_bmc"
     METAL_MOVE_PORTS = "metal.move_ports"
     METAL_FIRMWARE = "metal.firmware"
+    METAL_CONSOLE = "metal.console"
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})

@@ -48,11 +48,20 @@ class GuestGone(Exception):
     """The console of the guest has ended."""
 
 
-class Session:
-    """One session under way. The first reason to end it counts."""
+class ConsoleRefused(OSError):
+    """A console that is not opened, for a reason that the session ends with; `detail` is for operators."""
 
-    def __init__(self, fence: int) -> None:
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Session:
+    """One session under way. The first reason to end it counts; `gone` is the one if the console ends by itself."""
+
+    def __init__(self, fence: int, gone: str = "guest_ended") -> None:
         self.fence = fence
+        self.gone = gone
         self.bytes_to_guest = 0
         self.bytes_from_guest = 0
         self.bytes_dropped = 0
@@ -90,10 +99,11 @@ class Session:
 
 
 class Consoles:
-    """Serves sessions with the consoles of one driver. `tls` returns the context of the node's present identity."""
+    """Serves sessions with the consoles of one driver, or with those that `attach` is given. `tls` returns the context of the
+    present identity."""
 
     def __init__(
-        self, driver: Driver, clock: ServerClock, metrics: AgentMetrics, tls: Callable[[], ssl.SSLContext]
+        self, driver: Driver | None, clock: ServerClock, metrics: AgentMetrics, tls: Callable[[], ssl.SSLContext]
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -120,6 +130,7 @@ class Consoles:
             raise DriverFailure(FailureCode.DRIVER_ERROR, str(failure)) from failure
 
     async def _send_log(self, session: Session, order: ConsoleParameters, link: Link) -> ConsoleReport:
+        assert self._driver is not None, "logs are of a node's guests"
         try:
             text = await self._driver.console(order.allocation_id, order.offset, order.bytes_max)
             end = ConsoleEnd(reason="log_sent", offset=text.offset)
@@ -136,9 +147,13 @@ class Consoles:
         return session.report()
 
     async def attach(
-        self, session: Session, expires_at: datetime, order: ConsoleParameters, link: Link
-    ) -> ConsoleReport:
-        """Serve a session over a link whose both sides have proven themselves, until `expires_at` at the latest."""
+        self, session: Session, expires_at: datetime, order: ConsoleParameters, link: Link,
+        console: AbstractAsyncContextManager[int] | None = None,
+    ) -> ConsoleReport:  # fmt: skip
+        """Serve a session over a link whose both sides have proven themselves, until `expires_at` at the latest.
+
+        `console`: the one to open; None: the driver's.
+        """
         held = self._sessions.get(order.allocation_id)
         if held is not None and held.fence > session.fence:
             # It must not take the place of the newer one, which the agent's other tasks end by it.
@@ -147,7 +162,7 @@ class Consoles:
             return session.report()
         if held is not None:
             held.end("superseded")
-        console = self._console_of(order.allocation_id)
+        console = console or self._console_of(order.allocation_id)
         if console is None:
             session.end("no_console")
         seconds = (expires_at - self._clock.now()).total_seconds()
@@ -195,6 +210,9 @@ class Consoles:
         except LookupError as error:
             session.end("no_guest")
             return "no_guest", str(error)[:300]
+        except ConsoleRefused as refused:
+            session.end(refused.reason)
+            return session.report().reason, str(refused)[:300]
         except OSError as error:
             session.end("no_console")
             return "no_console", str(error)[:300]
@@ -252,7 +270,7 @@ async def _to_tenant(session: Session, output: GuestOutput, link: Link) -> None:
             if dropped:
                 await link.send(counted(dropped))
                 session.bytes_dropped = output.dropped
-        session.end("guest_ended")
+        session.end(session.gone)
     except OSError:
         session.end("link_lost")
 
@@ -270,7 +288,7 @@ async def _to_guest(session: Session, descriptor: int, link: Link) -> None:
             session.bytes_to_guest += await _write(descriptor, payload)
         session.end("link_lost")
     except GuestGone:
-        session.end("guest_ended")
+        session.end(session.gone)
     except OSError:
         session.end("link_lost")
     except FrameRefused as refused:

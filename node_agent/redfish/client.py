@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from node_agent.redfish import accounts, description, firmware, logs, restart, updates
+from node_agent.redfish import accounts, description, firmware, logs, restart, serial_consoles, updates
 from node_agent.redfish.boot import Boot
 from node_agent.redfish.clock import Clock, SystemClock
 from node_agent.redfish.contract import (
@@ -22,6 +22,7 @@ from node_agent.redfish.contract import (
     PowerReading,
     PowerState,
     ResetNeed,
+    SshConsole,
     SystemDescription,
     UpdateOutcome,
     Working,
@@ -140,6 +141,10 @@ class RedfishBmc(Bmc):
     async def reset_bmc(self) -> None:
         """Restart the BMC once, and wait until it was seen to restart and answers again."""
         await restart.reset_bmc(self._machine)
+
+    async def ssh_console(self) -> SshConsole | None:
+        """The serial console over SSH."""
+        return await serial_consoles.find_ssh_console(self._machine)
 
     async def close(self) -> None:
         """Delete the session and close connections."""

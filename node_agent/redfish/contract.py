@@ -213,6 +213,17 @@ class UpdateOutcome:
     messages: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class SshConsole:
+    """The serial console over SSH as announced. `entry_command` enters it; `hot_keys` is the BMC's text about the keys that leave
+    it; both may be empty. `shared`: the SSH server is that of the manager's command line too."""
+
+    port: int
+    entry_command: str
+    hot_keys: str
+    shared: bool
+
+
 class ResetNeed(StrEnum):
     """What must be reset so that an update takes effect."""
 
@@ -332,6 +343,10 @@ class Bmc(Protocol):
         Raises WithoutEffect if it was not seen to restart, OutcomeUnknown too if the command had no answer, NotBack if it
         did not answer again within `restart_seconds`, CertificateChanged.
         """
+        ...
+
+    async def ssh_console(self) -> SshConsole | None:
+        """The serial console of the machine over SSH; None if the BMC announces none that is enabled."""
         ...
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from berth.process.backoff import Backoff
 from berth.process.health_server import serve_health
 from berth.process.json_objects import JsonObject
 from berth.process.sealed_passwords import fingerprint, new_key_pem, read_key
+from node_agent.bmc_consoles.sessions import MachineSessions
 from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.durable_files import DirectoryOwnership, make_private_directory, write_durably
@@ -80,6 +81,7 @@ class SiteAgent:
         self._media = SiteMedia(MediaPlace.of(settings), self._lease, metrics.registry)
         self._ports = SitePorts(_switches(settings.site_switches_file))
         self._images = SiteImages(self._media, settings.agent_state_dir)
+        self._sessions = MachineSessions(self._lease, self._clock, metrics, self._metrics, self._connection.tls)
         self._run_id = uuid4()
         self._bmc_liveness = BmcLiveness(
             self._run_id, self._lease, self._connection, self._metrics, ask_bmc, settings.site_bmc_check_seconds
@@ -239,7 +241,7 @@ class SiteAgent:
         )
         return Runner(
             self._trust(), self._run_id, self._lease, self._journal, self._clock, effects, self._connection, self._metrics,
-            tasks_max=self._settings.site_tasks_max, wait_seconds=self._settings.agent_wait_seconds,
+            self._sessions, tasks_max=self._settings.site_tasks_max, wait_seconds=self._settings.agent_wait_seconds,
         )  # fmt: skip
 
     async def _store_password(self, task_id: UUID, body: StorePassword) -> StoredPassword:

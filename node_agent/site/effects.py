@@ -157,16 +157,16 @@ class BmcEffects:
             return self._report(order, "unknown", code="agent_error", detail=type(error).__name__)
 
     async def _look(self, order: Order) -> BmcTaskReport:
-        generation, found = await self._with_password(order, lambda bmc: bmc.describe())
+        generation, found = await self.with_password(order, lambda bmc: bmc.describe())
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
     async def _bmc_reset(self, order: Order) -> BmcTaskReport:
-        generation, found = await self._with_password(order, resets.reset_bmc)
+        generation, found = await self.with_password(order, resets.reset_bmc)
         return self._report(order, "completed", generation=generation, power_state=found.power_state.value, found=found)
 
     async def _ports_moved(self, order: Order) -> BmcTaskReport:
         async def power() -> PowerState:
-            _, found = await self._with_password(order, lambda bmc: bmc.power_state())
+            _, found = await self.with_password(order, lambda bmc: bmc.power_state())
             return found.state
 
         found = await self._ports.carry_out(order.parameters.ports, order.body.fence, self._guard(order), power)
@@ -199,7 +199,7 @@ class BmcEffects:
             lambda: self._seconds_left(order),
         )
         self._quiet.discard(order.body.node_id)
-        generation, found = await self._with_password(order, update.run)
+        generation, found = await self.with_password(order, update.run)
         power_state = None if found is None else found.power_state.value
         return self._report(order, "completed", generation=generation, power_state=power_state, found=found)
 
@@ -216,7 +216,7 @@ class BmcEffects:
     async def _eject(self, order: Order) -> BmcTaskReport:
         """The medium is no longer served, and is ejected; the machine runs on without it."""
         self._media.withdraw(order.body.node_id)
-        generation, _ = await self._with_password(order, boots.eject_medium)
+        generation, _ = await self.with_password(order, boots.eject_medium)
         return self._report(order, "completed", generation=generation)
 
     async def _powered(self, order: Order) -> BmcTaskReport:
@@ -231,7 +231,7 @@ class BmcEffects:
             self._media.withdraw(node_id)
             return await self._end(order, is_quiet)
         else:
-            generation, outcome = await self._with_password(order, POWER[order.body.type], is_quiet)
+            generation, outcome = await self.with_password(order, POWER[order.body.type], is_quiet)
         self._quiet.add(node_id)
         return self._report(order, "completed", generation=generation, power_state=outcome.state.value)
 
@@ -241,7 +241,7 @@ class BmcEffects:
         async def end(bmc: Bmc) -> tuple[PowerOutcome, SystemDescription | None]:
             return await boots.end_deploy_system(bmc), await boots.described(bmc)
 
-        generation, (outcome, found) = await self._with_password(order, end, is_quiet)
+        generation, (outcome, found) = await self.with_password(order, end, is_quiet)
         self._quiet.add(order.body.node_id)
         return self._report(order, "completed", generation=generation, power_state=outcome.state.value, found=found)
 
@@ -253,7 +253,7 @@ class BmcEffects:
             return await boots.start_deploy_system(bmc, self._media, medium, order.lease_fence)
 
         try:
-            return await self._with_password(order, start, is_quiet)
+            return await self.with_password(order, start, is_quiet)
         except (OutcomeUnknown, NotSettled):
             raise
         except (BmcProblem, NotDone) as problem:
@@ -278,14 +278,14 @@ class BmcEffects:
         except SealBroken as broken:
             raise NotDone("seal_broken", f"deploy epoch {boot.deploy_epoch}: {broken}") from broken
 
-    async def _with_password(
+    async def with_password(
         self, order: Order, work: Callable[[Bmc], Awaitable[_T]], is_quiet: bool = False
     ) -> tuple[int, _T]:
         """Work with the first password that the BMC accepts; its generation, and the result."""
         refused: CredentialsRefused | None = None
         for password in order.parameters.passwords:
             try:
-                async with self._reached(order, self._opened(order, password), is_quiet) as bmc:
+                async with self._reached(order, self.opened(order, password), is_quiet) as bmc:
                     return password.generation, await work(bmc)
             except CredentialsRefused as error:
                 refused = error
@@ -302,9 +302,9 @@ class BmcEffects:
 
     async def _rotate(self, order: Order) -> BmcTaskReport:
         current, *pending = order.parameters.passwords
-        old = self._opened(order, current)
+        old = self.opened(order, current)
         if pending:
-            generation, new = pending[0].generation, self._opened(order, pending[0])
+            generation, new = pending[0].generation, self.opened(order, pending[0])
         else:
             generation, new = await self._stored_new(order, current.generation + 1)
         pass_point(CrashPoint.ROTATION_AFTER_STORED)
@@ -330,12 +330,12 @@ class BmcEffects:
         made = new_password()
         stored = await self._kept(order, generation, made)
         if stored.generation == generation and self._agent_id in stored.sealed:
-            return generation, self._opened(order, BmcPassword(generation=generation, sealed=stored.sealed))
+            return generation, self.opened(order, BmcPassword(generation=generation, sealed=stored.sealed))
         raise _not_sealed(stored.generation)
 
     async def _reseal(self, order: Order) -> BmcTaskReport:
         for password in order.parameters.passwords:
-            await self._kept(order, password.generation, self._opened(order, password))
+            await self._kept(order, password.generation, self.opened(order, password))
         return self._report(order, "completed")
 
     async def _kept(self, order: Order, generation: int, password: str) -> StoredPassword:
@@ -353,7 +353,8 @@ class BmcEffects:
             raise LeaseEnded("the control plane says that the task or the lease no longer counts")
         return stored
 
-    def _opened(self, order: Order, password: BmcPassword) -> str:
+    def opened(self, order: Order, password: BmcPassword) -> str:
+        """The password itself. Raises NotDone."""
         text = password.sealed.get(self._agent_id)
         if text is None:
             raise _not_sealed(password.generation)

@@ -30,3 +30,7 @@ class SiteMetrics:
             "berth_site_agent_envelopes_rejected", "Envelopes rejected as untrusted, by reason", ["reason"],
             registry=registry,
         )  # fmt: skip
+        self.consoles = Counter(
+            "berth_site_agent_consoles", "Sessions of serial consoles that ended, by reason", ["reason"],
+            registry=registry,
+        )  # fmt: skip

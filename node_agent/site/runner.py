@@ -2,7 +2,8 @@
 
 Guarantees: a task is journaled before its effect; tasks of one machine run one after the other, those of different machines
 beside each other, at most `tasks_max`, and as many again that only wait for the SSH server of their machine: these take no slot
-of others, and end as soon as their machine has another task. Nothing runs on after the lease, as its end cancels everything. A
+of others, and end as soon as their machine has another task. Sessions of consoles take none either; a machine's is closed before its
+next task begins. Nothing runs on after the lease, as its end cancels everything. A
 task whose report was not delivered is handed out again under the next lease, and performed again from its start: each effect
 allows that.
 """
@@ -18,6 +19,7 @@ import structlog
 
 from berth.process.backoff import Backoff
 from node_agent.admission import Refused, Untrusted
+from node_agent.bmc_consoles.sessions import MachineSessions
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.journal import Journal
@@ -43,7 +45,7 @@ class Runner:
 
     def __init__(
         self, trust: SiteTrust, run_id: UUID, lease: Lease, journal: Journal, clock: ServerClock, effects: BmcEffects,
-        connection: NodeConnection, metrics: SiteMetrics, *, tasks_max: int, wait_seconds: float,
+        connection: NodeConnection, metrics: SiteMetrics, sessions: MachineSessions, *, tasks_max: int, wait_seconds: float,
     ) -> None:  # fmt: skip
         self.trust = trust
         self.keys_wanted = asyncio.Event()
@@ -55,6 +57,7 @@ class Runner:
         self._effects = effects
         self._connection = connection
         self._metrics = metrics
+        self._sessions = sessions
         self._tasks_max = tasks_max
         self._wait_seconds = wait_seconds
         self._running: dict[UUID, asyncio.Task[None]] = {}
@@ -73,6 +76,7 @@ class Runner:
                 pass
             for running in self._running.values():
                 running.cancel()
+            self._sessions.cancel()
 
     async def _take(self, group: asyncio.TaskGroup) -> bool:
         """Take tasks once; False if the lease has ended."""
@@ -85,6 +89,7 @@ class Runner:
         params = [
             ("run_id", str(self._run_id)), ("lease_fence", str(self._fence)), ("timeout_seconds", str(wait_seconds)),
             ("limit", str(max(0, free))), ("reach_limit", str(max(0, reach_free))),
+            ("console_limit", str(self._sessions.free)),
             *(("known", str(task)) for task in self._running),
         ]  # fmt: skip
         asked_at = time.monotonic()
@@ -111,9 +116,13 @@ class Runner:
                 return False
             case Refused(body, detail):
                 log.warning("task_refused", task_id=str(body.task_id), fence=body.fence, why=detail)
+                if body.type is TaskType.METAL_CONSOLE:
+                    return True  # its session waits for nothing but a connection, and ends without one
                 failure = BmcTaskFailure(code="task_refused", detail=detail[:400])
                 report = BmcTaskReport(fence=body.fence, lease_fence=self._fence, outcome="failed", failure=failure)
                 self._start(group, body.task_id, self._deliver(body.task_id, report))
+            case AdmittedBmcTask(body, parameters) if body.type is TaskType.METAL_CONSOLE:
+                self._sessions.begin(group, Order(body, parameters, self._fence), self._effects)
             case AdmittedBmcTask() as admitted:
                 self._journal.append(Accepted(envelope=handed.envelope))
                 await self._journal.sync()
@@ -153,6 +162,7 @@ class Runner:
             self._journal.append(Started(task_id=body.task_id))
             await self._journal.sync()
             try:
+                await self._sessions.end(body.node_id, body.type)
                 self._lease.require(self._fence)
                 report = await self._effects.carry_out(Order(body, admitted.parameters, self._fence))
             except LeaseEnded as ended:

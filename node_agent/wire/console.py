@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from node_agent.wire.fields import INTEGER_MAX, STORABLE, Instant, Whole, Wire
+from node_agent.wire.fields import INTEGER_MAX, STORABLE, Instant, Truth, Whole, Wire
 
 CONSOLE_FEATURE: Final = "console"
 """What an agent that knows the task names in its heartbeats."""
@@ -42,6 +42,23 @@ class ConsoleParameters(Wire):
     dial_until: Instant
     offset: Annotated[int, Field(strict=True, ge=-INTEGER_MAX, le=INTEGER_MAX)] = 0
     bytes_max: Annotated[int, Field(strict=True, ge=0, le=LOG_BYTES_MAX)] = 0
+
+
+HostKey = Annotated[
+    str, Field(max_length=2_048, pattern=r"^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$")
+]
+"""A public host key of SSH, in the form `ssh-ed25519 AAAA...`."""
+
+
+class MachineConsole(Wire):
+    """What `metal.console` needs besides the BMC: the session, and what an operator has decided about the BMC's SSH server.
+
+    `host_key`: the only one that is trusted. `shared`: a console that is shared with the command line of the BMC may be entered.
+    """
+
+    attach: ConsoleParameters
+    host_key: HostKey
+    shared: Truth = False
 
 
 class ConsoleHello(Wire):

@@ -15,6 +15,7 @@ from pydantic import FailFast, Field
 
 from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
+from node_agent.wire.console import MachineConsole
 from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
 from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
 from node_agent.wire.firmware import FirmwareOrder, FirmwareResult
@@ -91,6 +92,7 @@ class BmcTaskParameters(Wire):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
     `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `firmware`: of `metal.firmware` alone;
+    `console`: of `metal.console` alone;
     `ports`: of `metal.move_ports`, and where a run switches a machine on whose ports must be where it has left them.
     """
 
@@ -106,6 +108,7 @@ class BmcTaskParameters(Wire):
     reach: SshServer | None = Field(None, exclude_if=lambda it: it is None)
     ports: PortOrder | None = Field(None, exclude_if=lambda it: it is None)
     firmware: FirmwareOrder | None = Field(None, exclude_if=lambda it: it is None)
+    console: MachineConsole | None = Field(None, exclude_if=lambda it: it is None)
 
 
 class LeaseRequest(Wire):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
-from orchestrator.consoles import store
-from orchestrator.consoles.refusals import ConsoleBusy, ConsoleUnsupported, TooManyConsoles
-from orchestrator.consoles.rules import Counts, EndReason, refusal
+from orchestrator.consoles import site_store, store
+from orchestrator.consoles.refusals import (
+    ConsoleBusy,
+    ConsoleLogAbsent,
+    ConsoleNotSetUp,
+    ConsoleUnsupported,
+    TooManyConsoles,
+)
+from orchestrator.consoles.rules import Counts, EndReason, Mode, Target, refusal
 from orchestrator.consoles.store import NewSession, Opened
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
+from orchestrator.sites.store.bmc_tasks import Leased
+from orchestrator.tasks.store.site_tasks import is_of_site
 from orchestrator.tenants.principals import Actor, ActorKind, Principal
 
 OPENED = "allocation.console"
@@ -24,17 +33,12 @@ async def open_session(
 ) -> Opened:
     """Open a session with an active allocation of the principal's tenant; the worker then issues its task.
 
-    Raises `NotFound`, `InvalidState`, `ConsoleUnsupported`, `ConsoleBusy`, `TooManyConsoles`; nothing is recorded then.
+    Raises `NotFound`, `InvalidState`, `ConsoleUnsupported`, `ConsoleNotSetUp`, `ConsoleLogAbsent`, `ConsoleBusy`,
+    `TooManyConsoles`; nothing is recorded then.
     """
 
     async def work(tx: Transaction) -> Opened:
-        target = await store.lock_target(tx, new.allocation_id)
-        refused = refusal(target, principal.tenant_id, new.allocation_id)
-        if refused is not None:
-            raise refused
-        assert target is not None, "it would be refused"
-        if not target.supported:
-            raise ConsoleUnsupported.by(target.agent_version)
+        target = await _require_target(tx, principal, new.allocation_id, new.mode)
         count, attached = await store.read_open(tx, target.tenant_id, new.allocation_id)
         if attached and new.mode == "attach":
             raise ConsoleBusy.now()
@@ -49,15 +53,35 @@ async def open_session(
     return await transact(context, work)
 
 
-async def require_console(context: Context, principal: Principal, allocation_id: UUID) -> None:
+async def require_console(context: Context, principal: Principal, allocation_id: UUID, mode: Mode) -> None:
     """Raise what `open_session` raises for an allocation that has no console for the principal, or is not its own."""
 
     async def work(tx: Transaction) -> None:
-        refused = refusal(await store.lock_target(tx, allocation_id), principal.tenant_id, allocation_id)
-        if refused is not None:
-            raise refused
+        await _require_target(tx, principal, allocation_id, mode)
 
     await transact(context, work)
+
+
+async def _require_target(tx: Transaction, principal: Principal, allocation_id: UUID, mode: Mode) -> Target:
+    """The locked allocation, whose console the principal may have. Raises as `open_session` does, but for bounds."""
+    target = await store.lock_target(tx, allocation_id)
+    if (
+        target is not None
+        and target.tenant_id == principal.tenant_id
+        and await is_of_site(tx, allocation_id, target.node_id)
+    ):
+        target = replace(target, machine=await store.read_machine(tx, target.node_id))
+    refused = refusal(target, principal.tenant_id, allocation_id)
+    if refused is not None:
+        raise refused
+    assert target is not None, "it would be refused"
+    if target.machine is not None and mode == "log":
+        raise ConsoleLogAbsent.of_machine()
+    if target.machine is not None and not target.machine.is_pinned:
+        raise ConsoleNotSetUp.now()
+    if target.machine is None and not target.supported:
+        raise ConsoleUnsupported.by(target.agent_version)
+    return target
 
 
 async def issue_task(context: Context, session_id: UUID, dial_seconds: float) -> bool:
@@ -71,6 +95,10 @@ async def issue_task(context: Context, session_id: UUID, dial_seconds: float) ->
         node_id, session = found
         if session.waits_until <= session.clock:
             return False  # its process ends it, or the sweeper
+        if session.site_id is not None:
+            if await site_store.is_run_open(tx, node_id):
+                return False
+            return await site_store.issue(tx, context.signer, node_id, session.site_id, session, dial_seconds)
         await store.issue(tx, context.signer, node_id, session, dial_seconds)
         return True
 
@@ -80,6 +108,20 @@ async def issue_task(context: Context, session_id: UUID, dial_seconds: float) ->
 async def attach_session(context: Context, session_id: UUID, node_id: UUID, process_id: UUID) -> bool:
     """Record that the agent of this node connected for the session; False unless it waits for that, so once."""
     return await transact(context, lambda tx: store.note_attached(tx, session_id, node_id, process_id))
+
+
+async def attach_machine_session(context: Context, session_id: UUID, agent_id: UUID, process_id: UUID) -> bool:
+    """Record that this agent of a site connected for the session of a machine; False unless it holds the lease under which it was
+    handed out, and the session waits for that, so once."""
+    return await transact(context, lambda tx: site_store.note_attached(tx, session_id, agent_id, process_id))
+
+
+async def lease_machine_sessions(
+    context: Context, agent_id: UUID, serial: str, run_id: UUID, lease_fence: int, limit: int
+) -> list[Leased]:
+    """Tasks of sessions for the holder of this lease, each handed out once; none if the caller does not hold it."""
+    async with context.database.autocommit() as tx:
+        return await site_store.lease(tx, agent_id, serial, run_id, lease_fence, limit)
 
 
 async def keep_sessions(context: Context, process_id: UUID, session_ids: list[UUID]) -> dict[UUID, EndReason | None]:

@@ -59,6 +59,7 @@ class Session:
     allocation_id: UUID
     tenant_id: UUID
     node_id: UUID
+    site_id: UUID | None
     mode: Mode
     waits_until: datetime
     secret: bytes
@@ -128,7 +129,7 @@ class ConsoleHub:
         Raises `ConsoleUnavailable`, and what `commands.open_session` raises.
         """
         if self._address is None or self._stopping:
-            await commands.require_console(context, principal, allocation_id)
+            await commands.require_console(context, principal, allocation_id, mode)
             raise ConsoleUnavailable("this process serves no consoles; the operator must configure BERTH_CONSOLE_PORT")
         if len(self._sessions) + self._opening >= self.limits.sessions_max:
             metrics.REFUSED.labels("process").inc()
@@ -150,7 +151,14 @@ class ConsoleHub:
             self._opening -= 1
         assert principal.tenant_id is not None, "it would be refused"
         session = Session(
-            opened.id, allocation_id, principal.tenant_id, opened.node_id, mode, opened.waits_until, secret
+            opened.id,
+            allocation_id,
+            principal.tenant_id,
+            opened.node_id,
+            opened.site_id,
+            mode,
+            opened.waits_until,
+            secret,
         )
         self._sessions[session.id] = session
         metrics.OPEN.labels(mode).inc()
@@ -174,10 +182,27 @@ class ConsoleHub:
         session = self._sessions.get(hello.session_id)
         if session is None or session.node_id != node_id or session.link.done() or session.ended.done():
             return None
-        if not hmac.compare_digest(hello.secret_sha256, hashlib.sha256(session.secret).hexdigest()):
+        if session.site_id is not None:
+            return None  # its site serves it, and no agent of the node
+        if not _knows(hello, session):
             return None
         if not await commands.attach_session(self._context, session.id, node_id, self.process_id):
             return None
+        return self._welcome(session, link)
+
+    async def claim_for_site(self, hello: ConsoleHello, agent_id: UUID, link: Link) -> Session | None:
+        """The same for a machine's session: only the agent that holds the lease of its site, and was handed the session under it."""
+        session = self._sessions.get(hello.session_id)
+        if session is None or session.site_id is None or session.link.done() or session.ended.done():
+            return None
+        if not _knows(hello, session):
+            return None
+        if not await commands.attach_machine_session(self._context, session.id, agent_id, self.process_id):
+            return None
+        return self._welcome(session, link)
+
+    @staticmethod
+    def _welcome(session: Session, link: Link) -> Session | None:
         if session.link.done() or session.ended.done():
             return None
         link.writer.write(frame(WELCOME, session.secret))
@@ -251,6 +276,11 @@ class ConsoleHub:
             tenant_id=str(session.tenant_id), reason=reason.value, bytes_to_guest=session.to_guest,
             bytes_to_tenant=session.to_tenant, bytes_dropped=session.dropped, request_id=request_id,
         )  # fmt: skip
+
+
+def _knows(hello: ConsoleHello, session: Session) -> bool:
+    """Whether the agent has read the signed task."""
+    return hmac.compare_digest(hello.secret_sha256, hashlib.sha256(session.secret).hexdigest())
 
 
 def _died(task: asyncio.Task[None]) -> None:

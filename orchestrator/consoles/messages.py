@@ -25,6 +25,7 @@ CLOSING: Final[dict[EndReason, int]] = {
     EndReason.AGENT_ABSENT: 4503,
     EndReason.AGENT_LOST: 4503,
     EndReason.PROCESS_LOST: 4503,
+    EndReason.BMC_UNREACHABLE: 4503,
 }
 """Close codes other than 1000."""
 DETAILS: Final[dict[EndReason, str]] = {
@@ -45,6 +46,15 @@ DETAILS: Final[dict[EndReason, str]] = {
     EndReason.STOPPING: "this process is stopping; attach again",
     EndReason.PROCESS_LOST: "this process did not confirm the session in time; attach again",
     EndReason.FAILED: "something failed that should not have; it has been logged",
+    EndReason.CONSOLE_CLOSED: "the machine's BMC closed the console, or stopped answering; attach again",
+    EndReason.BMC_UNREACHABLE: "the machine's BMC did not answer in time; retry later",
+    EndReason.BMC_CREDENTIALS_REFUSED: "the machine's BMC refuses its account; the operator must set it again",
+    EndReason.BMC_CERTIFICATE_CHANGED: "the machine's BMC shows another certificate; the operator must compare it",
+    EndReason.BMC_HOST_KEY_CHANGED: "the machine's BMC shows another SSH host key; the operator must compare it",
+    EndReason.BMC_CONSOLE_MISSING: "the machine's BMC announces no serial console over SSH; use SSH to the machine",
+    EndReason.BMC_CONSOLE_SHARED: "the machine's BMC shares the console with its command line; the operator must allow it",
+    EndReason.BMC_CONSOLE_REFUSED: "the machine's BMC refuses the console: another client may have it; retry later",
+    EndReason.BMC_HOT_KEY_UNKNOWN: "the keys that leave the console are not known; the operator must ask for support",
 }
 
 

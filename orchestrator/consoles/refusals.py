@@ -30,6 +30,32 @@ class ConsoleUnsupported(Problem):
         return cls(f"the node's agent (version {version}) serves no consoles; the operator must upgrade it")
 
 
+class ConsoleNotSetUp(Problem):
+    """The operator has pinned no host key of the SSH server of the machine's BMC."""
+
+    status, code, title = 409, "console_not_set_up", "Console not set up"
+
+    @classmethod
+    def now(cls) -> Self:
+        """The refusal for a machine without a pinned key."""
+        return cls(
+            "the operator has not set up the serial console of this machine: berth node bmc set --console-host-key"
+        )
+
+
+class ConsoleLogAbsent(Problem):
+    """A BMC keeps no log of the serial console."""
+
+    status, code, title = 409, "console_log_absent", "No console log"
+
+    @classmethod
+    def of_machine(cls) -> Self:
+        """The refusal of the log of a machine."""
+        return cls(
+            "nothing records the serial console of a bare-metal machine; attach to it: berth alloc console --attach"
+        )
+
+
 class ConsoleUnavailable(Problem):
     """The process serves no consoles, or the node's agent did not connect to it in time."""
 

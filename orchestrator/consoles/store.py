@@ -8,7 +8,7 @@ from uuid import UUID
 
 from node_agent.protocol import TaskType
 from node_agent.wire.console import CONSOLE_FEATURE, ConsoleParameters
-from orchestrator.consoles.rules import GRACE_SECONDS, TASK_GRACE_SECONDS, Counts, EndReason, Mode, Target
+from orchestrator.consoles.rules import GRACE_SECONDS, TASK_GRACE_SECONDS, Counts, EndReason, Mode, SiteMachine, Target
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.store.node_tasks import issue_node_task
@@ -35,6 +35,7 @@ class Opened:
 
     id: UUID
     node_id: UUID
+    site_id: UUID | None
     waits_until: datetime
 
 
@@ -51,8 +52,22 @@ class Unsigned:
     log_bytes_max: int
     seconds_max: float
     waits_until: datetime
+    site_id: UUID | None
     epoch: int
     clock: datetime
+
+    def order(self, dial_seconds: float) -> ConsoleParameters:
+        """What the agent is to do: it has `dial_seconds` from the locks on to connect."""
+        host, _, port = self.address.rpartition(":")
+        return ConsoleParameters(
+            session_id=self.id, allocation_id=self.allocation_id, mode=self.mode, host=host.strip("[]"), port=int(port),
+            secret_sha256=self.secret_sha256, dial_until=self.clock + timedelta(seconds=dial_seconds), offset=self.log_offset,
+            bytes_max=self.log_bytes_max,
+        )  # fmt: skip
+
+    def task_seconds(self, dial_seconds: float) -> float:
+        """How long its task counts."""
+        return dial_seconds + self.seconds_max + TASK_GRACE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,11 @@ select a.tenant_id, a.node_id, a.state, a.guest_state, n.online and n.identity_c
 from allocations a join nodes n on n.id = a.node_id
 where a.id = :allocation_id for no key update of a
 """
+_MACHINE = """
+select b.site_id, b.console_host_key is not null as is_pinned,
+       exists (select from deploy_runs r where r.node_id = b.node_id and r.ended_at is null) as is_run_open
+from node_bmcs b where b.node_id = :node_id
+"""
 # Sessions of one tenant are opened one after another, so that its bound is exact.
 _LOCK_TENANT = (
     "select pg_advisory_xact_lock('console_sessions'::regclass::oid::integer, hashtext(cast(:tenant_id as text)))"
@@ -82,11 +102,11 @@ from console_sessions where tenant_id = :tenant_id and ended_at is null
 """
 _INSERT = """
 insert into console_sessions (allocation_id, tenant_id, node_id, mode, opened_by, process_id, address, secret_sha256, log_offset,
-                              log_bytes_max, seconds_max, waits_for, waits_since, waits_until)
+                              log_bytes_max, seconds_max, site_id, waits_for, waits_since, waits_until)
 select :allocation_id, :tenant_id, :node_id, :mode, :opened_by, :process_id, :address, :secret_sha256, :offset, :bytes_max,
-       :session_seconds, 'worker', c.now, c.now + make_interval(secs => :dial_seconds)
+       :session_seconds, :site_id, 'worker', c.now, c.now + make_interval(secs => :dial_seconds)
 from (select clock_timestamp() as now) c
-returning id, node_id, waits_until
+returning id, node_id, site_id, waits_until
 """
 _FIND_UNSIGNED = """
 select id from console_sessions where ended_at is null and task_id is null and waits_until > clock_timestamp()
@@ -97,7 +117,7 @@ select epoch from nodes where id = (select node_id from console_sessions where i
 """
 _LOCK_UNSIGNED = """
 select s.id, s.allocation_id, s.mode, s.address, s.secret_sha256, s.log_offset, s.log_bytes_max, s.seconds_max, s.waits_until,
-       s.node_id, clock_timestamp() as clock
+       s.node_id, s.site_id, clock_timestamp() as clock
 from console_sessions s where s.id = :id and s.ended_at is null and s.task_id is null for no key update
 """
 _ISSUED = """
@@ -108,22 +128,30 @@ update console_sessions set attached_at = c.now, waits_for = 'end', waits_since 
        waits_until = c.now + make_interval(secs => seconds_max + :grace_seconds)
 from (select clock_timestamp() as now) c
 where id = :id and node_id = :node_id and process_id = :process_id and ended_at is null and task_id is not null
-  and attached_at is null
+  and attached_at is null and site_id is null
 returning id
 """
 _KEEP = """
 with kept as (
     update console_sessions set seen_at = clock_timestamp()
     where id = any(cast(:ids as uuid[])) and process_id = :process_id and ended_at is null
-    returning id, allocation_id, node_id, task_id
+    returning id, allocation_id, node_id, task_id, site_id, lease_fence
 )
 select k.id, case when a.state <> 'active' then 'released'
+                  when k.site_id is not null and (a.guest_state is null or a.guest_state not in ('running', 'stopped')
+                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null))
+                       then 'guest_ended'
+                  when k.lease_fence is not null and not exists (
+                       select from sites s join node_bmcs b on b.site_id = s.id and b.node_id = k.node_id
+                       where s.id = k.site_id and s.lease_fence = k.lease_fence and s.lease_until > clock_timestamp())
+                       then 'agent_lost'
                   when n.identity_conflict_at is not null or t.node_epoch <> n.epoch then 'agent_lost' end as reason
 from kept k join allocations a on a.id = k.allocation_id join nodes n on n.id = k.node_id
      left join node_tasks t on t.id = k.task_id
 """
 _END = """
 update console_sessions set ended_at = c.now, reason = :reason, waits_for = null, waits_since = null, waits_until = null,
+       envelope = null,
        bytes_to_guest = greatest(bytes_to_guest, :to_guest), bytes_to_tenant = greatest(bytes_to_tenant, :to_tenant),
        bytes_dropped = greatest(bytes_dropped, :dropped)
 from (select clock_timestamp() as now) c
@@ -165,6 +193,12 @@ async def lock_target(tx: Transaction, allocation_id: UUID) -> Target | None:
     return None if row is None else Target(**row._mapping)
 
 
+async def read_machine(tx: Transaction, node_id: UUID) -> SiteMachine | None:
+    """What decides about the console of the node's machine; None if it has no BMC."""
+    row = (await tx.execute(_MACHINE, {"node_id": node_id})).first()
+    return None if row is None else SiteMachine(**row._mapping)
+
+
 async def read_open(tx: Transaction, tenant_id: UUID, allocation_id: UUID) -> tuple[int, bool]:
     """How many sessions the tenant has open, and whether one types into this console; exact until the transaction ends."""
     await tx.execute(_LOCK_TENANT, {"tenant_id": tenant_id})
@@ -178,7 +212,7 @@ async def insert_session(tx: Transaction, new: NewSession, target: Target, opene
         "allocation_id": new.allocation_id, "tenant_id": target.tenant_id, "node_id": target.node_id, "mode": new.mode,
         "opened_by": opened_by, "process_id": new.process_id, "address": new.address, "secret_sha256": new.secret_sha256,
         "offset": new.offset, "bytes_max": new.bytes_max, "session_seconds": new.session_seconds,
-        "dial_seconds": new.dial_seconds,
+        "dial_seconds": new.dial_seconds, "site_id": None if target.machine is None else target.machine.site_id,
     }  # fmt: skip
     return Opened(**(await tx.execute(_INSERT, values)).one()._mapping)
 
@@ -200,18 +234,12 @@ async def lock_unsigned(tx: Transaction, session_id: UUID) -> tuple[UUID, Unsign
 
 async def issue(tx: Transaction, signer: TaskSigner, node_id: UUID, session: Unsigned, dial_seconds: float) -> None:
     """Sign and queue the task of a locked session."""
-    host, _, port = session.address.rpartition(":")
-    dial_until = session.clock + timedelta(seconds=dial_seconds)
-    order = ConsoleParameters(
-        session_id=session.id, allocation_id=session.allocation_id, mode=session.mode, host=host.strip("[]"), port=int(port),
-        secret_sha256=session.secret_sha256, dial_until=dial_until, offset=session.log_offset,
-        bytes_max=session.log_bytes_max,
-    )  # fmt: skip
+    order = session.order(dial_seconds)
     body = await issue_node_task(
         tx, signer, TaskType.CONSOLE_ATTACH, node_id, session.epoch, clock=session.clock,
-        seconds_max=dial_seconds + session.seconds_max + TASK_GRACE_SECONDS, previous_task=None, parameters=order,
+        seconds_max=session.task_seconds(dial_seconds), previous_task=None, parameters=order,
     )  # fmt: skip
-    values = {"id": session.id, "task_id": body.task_id, "clock": session.clock, "dial_until": dial_until}
+    values = {"id": session.id, "task_id": body.task_id, "clock": session.clock, "dial_until": order.dial_until}
     await tx.execute(_ISSUED, values)
 
 

@@ -1,11 +1,13 @@
 """The table of console sessions.
 
-Created by migrations/versions/from_0032/r0038_console_sessions.py, which explains columns and indexes; a test keeps both equal.
+Created by migrations/versions/from_0032/r0038_console_sessions.py and from_0057/r0067_consoles_of_machines.py, which explain
+columns and indexes; a test keeps both equal.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Double, ForeignKey, Index, Integer, Table, Text, Uuid, text
+from sqlalchemy.dialects.postgresql import JSONB
 
 from orchestrator.database.metadata import METADATA, TIMESTAMPTZ
 
@@ -66,6 +68,13 @@ console_sessions = Table(
         nullable=False,
         server_default=text("0"),
     ),
+    Column("site_id", Uuid),
+    Column("envelope", JSONB),
+    Column("dispatched_at", TIMESTAMPTZ),
+    Column("lease_fence", BigInteger),
+    CheckConstraint("num_nulls(dispatched_at, lease_fence) in (0, 2)", name="console_dispatched_is_whole"),
+    CheckConstraint("site_id is not null or num_nonnulls(envelope, dispatched_at) = 0", name="console_task_of_site"),
+    CheckConstraint("dispatched_at is null or task_id is not null", name="console_dispatched_was_signed"),
     CheckConstraint("num_nulls(ended_at, reason) in (0, 2)", name="console_end_is_whole"),
     CheckConstraint("num_nulls(waits_for, waits_since, waits_until) = 3 * num_nonnulls(reason)", name="console_waits"),
     CheckConstraint("attached_at is null or task_id is not null", name="console_attached_by_task"),
@@ -79,4 +88,10 @@ console_sessions = Table(
     Index("unsigned_consoles", "opened_at", postgresql_where=text("ended_at is null and task_id is null")),
     Index("ended_consoles", "ended_at", postgresql_where=text("ended_at is not null")),
     Index("consoles_of_process", "process_id", postgresql_where=_OPEN),
+    Index(
+        "consoles_to_dispatch",
+        "site_id",
+        "opened_at",
+        postgresql_where=text("ended_at is null and dispatched_at is null and site_id is not null"),
+    ),
 )

@@ -19,10 +19,12 @@ from orchestrator.consoles.metrics import LINKS
 from orchestrator.database.transactions import Database, TransactionConflict
 from orchestrator.edge.handshakes import wait_readable
 from orchestrator.edge.tls import ReloadedContext
-from orchestrator.nodes.certificates import node_identity
+from orchestrator.nodes.certificates import is_of_kind, node_identity
 from orchestrator.nodes.queries import find_standing
 from orchestrator.problems import Problem
 from orchestrator.settings import Settings
+from orchestrator.sites.identity import KIND as SITE
+from orchestrator.sites.queries import find_agent_standing
 
 log = structlog.get_logger("orchestrator.consoles")
 HANDSHAKE_SECONDS_MAX = 5.0
@@ -158,16 +160,23 @@ class ConsoleListener:
         return "served"
 
     async def _claim(self, link: Link) -> bool:
-        """Whether its first frame names a session that its node has a right to."""
+        """Whether its first frame names a session that its node, or its agent of a site, has a right to."""
         peer = link.writer.get_extra_info("ssl_object").getpeercert()
-        identity = node_identity(peer, self._trust_domain)
+        of_site = is_of_kind(peer, self._trust_domain, SITE)
+        identity = node_identity(peer, self._trust_domain, SITE if of_site else "node")
         async with asyncio.timeout(HELLO_SECONDS_MAX):
             first = await read_frame(link.reader)
             if first is None or first[0] != HELLO:
                 return False
             hello = ConsoleHello.model_validate_json(first[1])
-            standing = await find_standing(self._database, identity.node_id, identity.serial)
-            session = await self._hub.claim(hello, standing.node_id, link)
+            if of_site:
+                standing = await find_agent_standing(self._database, identity.node_id, identity.serial)
+                session = await self._hub.claim_for_site(hello, standing.node_id, link)
+            else:
+                standing = await find_standing(self._database, identity.node_id, identity.serial)
+                session = await self._hub.claim(hello, standing.node_id, link)
         if session is None:
-            log.warning("console_link_refused", why="no session waits for it", node_id=str(standing.node_id))
+            log.warning(
+                "console_link_refused", why="no session waits for it", agent=str(standing.node_id), of_site=of_site
+            )
         return session is not None

@@ -267,6 +267,12 @@ def deploy_uri(trust_domain: str, node_id: uuid.UUID, deploy_epoch: int) -> str:
     return f"{node_uri(trust_domain, node_id)}/deploy/{deploy_epoch}"
 
 
+def is_of_kind(peer: PeerCertificate | None, trust_domain: str, kind: str) -> bool:
+    """Whether a verified certificate names a holder of this kind; `node_identity` then reads which."""
+    prefix = f"spiffe://{trust_domain}/{kind}/"
+    return any(name.startswith(prefix) for what, name in (peer or {}).get("subjectAltName", ()) if what == "URI")
+
+
 def node_identity(peer: PeerCertificate | None, trust_domain: str, kind: str = "node") -> NodeIdentity:
     """The identity of the verified peer, from its certificate as `ssl.SSLObject.getpeercert()` returns it.
 

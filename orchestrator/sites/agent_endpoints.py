@@ -29,6 +29,7 @@ from node_agent.wire.sites import (
     StoredPassword,
     StorePassword,
 )
+from orchestrator.consoles.commands import lease_machine_sessions
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.services import Parts, required_key_set
 from orchestrator.http.types.numbers import QUERY_INT64_MAX
@@ -94,11 +95,13 @@ async def wait_for_tasks(
     known: Annotated[list[UUID], Query(max_length=KNOWN_BMC_TASKS_MAX)] = [],  # noqa: B006 - FastAPI copies it
     limit: Annotated[int, Query(ge=0, le=KNOWN_BMC_TASKS_MAX)] = 1,
     reach_limit: Annotated[int | None, Query(ge=0, le=KNOWN_BMC_TASKS_MAX)] = None,
+    console_limit: Annotated[int, Query(ge=0, le=KNOWN_BMC_TASKS_MAX)] = 0,
     timeout_seconds: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX)] = 30.0,
 ) -> BmcTasks:
     """Tasks of the site for the holder of its lease, as soon as there are any; at once if the caller does not hold it.
 
     `reach_limit`: at most so many that wait for a machine's SSH server, besides `limit` others; without it they count as those.
+    `console_limit`: at most so many sessions of consoles besides, each handed out once.
     """
     response.headers["cache-control"] = "no-store"  # a task has sealed passwords
     deadline = time.monotonic() + timeout_seconds
@@ -106,6 +109,13 @@ async def wait_for_tasks(
         found = await lease_bmc_tasks(
             parts.context, caller.agent_id, caller.serial, run_id, lease_fence, known, limit, reach_limit
         )
+        if found is not None and console_limit > 0:
+            found = [
+                *found,
+                *await lease_machine_sessions(
+                    parts.context, caller.agent_id, caller.serial, run_id, lease_fence, console_limit
+                ),
+            ]
         if found is None or found or time.monotonic() + PAUSE_SECONDS > deadline:
             break
         await asyncio.sleep(PAUSE_SECONDS)

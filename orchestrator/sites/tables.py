@@ -1,4 +1,4 @@
-"""The tables of sites, their agents, and BMCs. Revisions 0046, 0049 and 0051 explain them; a test keeps both equal."""
+"""The tables of sites, their agents, and BMCs. Revisions 0046, 0049, 0051 and 0067 explain them; a test keeps both equal."""
 
 from __future__ import annotations
 
@@ -184,6 +184,16 @@ node_bmcs = Table(
     Column("answered_at", TIMESTAMPTZ),
     Column("silent_because", Text, CheckConstraint("char_length(silent_because) <= 64", name="bmc_silence_is_bounded")),
     Column("rotates_at_release", Boolean, nullable=False, server_default=text("true")),
+    Column(
+        "console_host_key",
+        Text,
+        CheckConstraint(
+            "char_length(console_host_key) <= 2048 and console_host_key ~"
+            " '^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$'",
+            name="bmc_console_host_key",
+        ),
+    ),
+    Column("console_shared", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("pending_generation > generation", name="bmc_pending_is_next"),
     CheckConstraint("num_nulls(power_state, inventory, looked_at) in (0, 3)", name="bmc_look_is_whole"),
     Index("bmcs_by_site", "site_id", "node_id"),

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "tasks",
         "wipes",
     ),
-    "consoles": ("audit", "operations", "tasks"),
+    "consoles": ("audit", "operations", "sites", "tasks"),
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "networks", "operations", "tasks"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from uuid import UUID
 
-from node_agent.wire.sites import BmcPassword, BmcTaskKind, BmcTaskParameters
+from node_agent.wire.sites import BmcTaskKind, BmcTaskParameters
 from orchestrator.audit import store as audit
 from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Transaction
@@ -22,6 +22,7 @@ from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
+from orchestrator.sites.task_parameters import parameters_of
 from orchestrator.sites.tenancies import server_of
 from orchestrator.tenants.principals import Actor, ActorKind
 
@@ -82,20 +83,11 @@ async def advance_bmc_task(context: Context, task_id: UUID) -> Advanced | None:
 
 
 async def _parameters(tx: Transaction, bmc: Bmc, task: BmcTask, recovery_key: bytes) -> BmcTaskParameters:
-    """What the agent needs: the recovery key's copies are not sent, nor are recipients where no password is sealed."""
+    """What the agent needs: no recipients where no password is sealed."""
     keys = await agents.sealing_keys(tx, bmc.site_id)
-    stored = await bmcs.sealed_passwords(tx, bmc.node_id)
-    generations = [bmc.generation, *([] if bmc.pending_generation is None else [bmc.pending_generation])]
-    # Without a copy for an agent the recovery key's stays: the agent refuses the task by name of what is missing.
-    sealed = {one: {to: text for to, text in stored.get(one, {}).items() if to in keys} for one in generations}
-    passwords = [
-        BmcPassword(generation=one, sealed=sealed[one] or stored.get(one, {})) for one in generations if stored.get(one)
-    ]
     recipients = {bmc.site_id: recovery_key, **keys} if task.kind in SEALING else {}
-    return BmcTaskParameters(
-        site_id=bmc.site_id, url=bmc.url, certificate_sha256=bmc.certificate_sha256.hex(), username=bmc.username,
-        system_id=bmc.system_id, passwords=passwords, recipients={one: key.hex() for one, key in recipients.items()},
-    )  # fmt: skip
+    found = await parameters_of(tx, bmc, keys)
+    return found.model_copy(update={"recipients": {one: key.hex() for one, key in recipients.items()}})
 
 
 async def _obstacle(tx: Transaction, task: BmcTask) -> str | None:
