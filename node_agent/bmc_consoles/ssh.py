@@ -27,7 +27,7 @@ WINDOW_BYTES: Final = 128 * 1024
 """What the BMC may send before it is read."""
 QUIET_SECONDS: Final = 0.3
 REPLAY_SECONDS_MAX: Final = 2.0
-"""Some BMCs begin with what was printed before: what comes until it is quiet for `QUIET_SECONDS` is dropped, for so long at most."""
+"""Some BMCs begin with what was printed before: it is dropped until nothing comes for `QUIET_SECONDS`, at most for so long."""
 CLOSE_SECONDS_MAX: Final = 2.0
 KEEP_ALIVE_SECONDS: Final = 10
 KEEP_ALIVE_PROBES: Final = 3

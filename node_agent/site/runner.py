@@ -2,10 +2,9 @@
 
 Guarantees: a task is journaled before its effect; tasks of one machine run one after the other, those of different machines
 beside each other, at most `tasks_max`, and as many again that only wait for the SSH server of their machine: these take no slot
-of others, and end as soon as their machine has another task. Sessions of consoles take none either; a machine's is closed before its
-next task begins. Nothing runs on after the lease, as its end cancels everything. A
-task whose report was not delivered is handed out again under the next lease, and performed again from its start: each effect
-allows that.
+of others, and end as soon as their machine has another task. Sessions of consoles take none either; that of a machine is closed
+before its next task begins. Nothing runs on after the lease, as its end cancels everything. A task whose report was not delivered
+is handed out again under the next lease, and performed again from its start: each effect allows that.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class ConsoleHub:
         return self._welcome(session, link)
 
     async def claim_for_site(self, hello: ConsoleHello, agent_id: UUID, link: Link) -> Session | None:
-        """The same for a machine's session: only the agent that holds the lease of its site, and was handed the session under it."""
+        """The same for a machine: only the agent that holds the lease of its site, and was handed the session under it."""
         session = self._sessions.get(hello.session_id)
         if session is None or session.site_id is None or session.link.done() or session.ended.done():
             return None

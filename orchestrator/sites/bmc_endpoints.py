@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
@@ -52,10 +54,23 @@ async def put(node_id: UUID, body: PutBmc, write: AdminWrite) -> Response:
     """Register the BMC of a node, or change its address, certificate, user or password."""
     address = Address(
         body.site_id, body.url, bytes.fromhex(body.certificate_sha256), body.username, body.system_id,
-        body.rotates_at_release,
+        body.rotates_at_release, _host_key(body.console_host_key), body.console_shared,
     )  # fmt: skip
     password = None if body.password is None else _password(body.password)
     return answer_response(await put_bmc(write.context, write.operation(body), write.actor, node_id, address, password))
+
+
+def _host_key(text: str | None) -> str | None:
+    """The key as it is stored. Raises `Invalid` for what is no key."""
+    try:
+        if text:
+            load_ssh_public_key(text.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        message = "is no public key of SSH"
+        raise Invalid(
+            f"console_host_key: {message}", errors=[{"field": "console_host_key", "message": message}]
+        ) from error
+    return text
 
 
 def _password(body: SealedPassword) -> NewPassword:

@@ -75,6 +75,8 @@ def bmc_document(bmc: Bmc, task: BmcTask | None) -> JsonObject:
         "answered_at": rfc3339(bmc.answered_at),
         "silent_because": bmc.silent_because,
         "rotates_at_release": bmc.rotates_at_release,
+        "console_host_key": bmc.console_host_key,
+        "console_shared": bmc.console_shared,
         "task": None if task is None else task_document(task),
     }
 

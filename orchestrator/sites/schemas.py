@@ -86,6 +86,9 @@ BMC_URL = rf"^https://({_HOST})(:({_PORT}))?$"
 """One host, an IPv6 address in brackets, and at most one port."""
 
 
+CONSOLE_HOST_KEY = r"^((ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2})?$"
+
+
 class PutBmc(Request):
     """How the agents of a site reach the BMC of a node. Without `password` the present one stays."""
 
@@ -99,6 +102,14 @@ class PutBmc(Request):
     password: SealedPassword | None = None
     rotates_at_release: bool | None = Field(
         None, description="whether each release rotates the password; null: as it is, and true for a new BMC"
+    )
+    console_host_key: Annotated[str, Field(pattern=CONSOLE_HOST_KEY, max_length=2_048)] | None = Field(
+        None,
+        description="the only SSH host key that is trusted for the serial console; null: as it is; empty: none, and no console",
+    )
+    console_shared: bool | None = Field(
+        None,
+        description="whether tenants may enter a console that is shared with the BMC's command line; null: as it is",
     )
 
 
@@ -188,6 +199,12 @@ class Bmc(BaseModel):
     answered_at: datetime | None = Field(description="when it answered last; null: never at this address")
     silent_because: str | None = Field(description="why it did not answer when it was asked last: a code")
     rotates_at_release: bool = Field(description="whether each release of the machine rotates the password")
+    console_host_key: str | None = Field(
+        description="the trusted SSH host key of the serial console; null: it is not set up"
+    )
+    console_shared: bool = Field(
+        description="whether a console that is shared with the BMC's command line may be entered"
+    )
     task: BmcTask | None = Field(description="the newest one")
 
 

@@ -25,6 +25,8 @@ ROWS: list[Column] = [
     ("node", lambda b: b.node_id), ("site", lambda b: b.site_id), ("url", lambda b: b.url),
     ("certificate", lambda b: b.certificate_sha256), ("user", lambda b: b.username), ("system", lambda b: b.system_id),
     ("rotates at release", lambda b: b.rotates_at_release),
+    ("console host key", lambda b: b.console_host_key),
+    ("console shared", lambda b: b.console_shared),
     ("generation", lambda b: b.generation), ("pending generation", lambda b: b.pending_generation),
     ("recipients", lambda b: b.recipients), ("power", lambda b: b.power_state), ("looked at", lambda b: b.looked_at),
     ("answered at", lambda b: b.answered_at), ("silent because", lambda b: b.silent_because),
@@ -78,6 +80,16 @@ def set_bmc(
         bool | None,
         typer.Option(help="whether each release rotates the password; default: as it is, and yes for a new BMC"),
     ] = None,
+    console_host_key: Annotated[
+        str | None,
+        typer.Option(
+            help="SSH host key of its serial console (`ssh-ed25519 AAAA...`), compared at the BMC itself; empty: no console"
+        ),
+    ] = None,
+    console_shared: Annotated[
+        bool | None,
+        typer.Option(help="whether tenants may enter a console that is shared with the BMC's command line; default: as it is"),
+    ] = None,
 ) -> None:  # fmt: skip
     """Register or change a node's BMC. The password is sealed here to the site's recipients; the control plane cannot read it."""
     with session.client() as client:
@@ -92,7 +104,7 @@ def set_bmc(
         done = client.put_bmc(
             node_id, site_id=found.id, url=url, certificate_sha256=certificate_sha256.lower().replace(":", ""),
             username=username, system_id=system_id, password=password,
-            rotates_at_release=rotate_at_release,
+            rotates_at_release=rotate_at_release, console_host_key=console_host_key, console_shared=console_shared,
         )  # fmt: skip
         show_one(session, done, ROWS)
 

@@ -69,11 +69,13 @@ def get_bmc(node_id: UUID) -> Call[Bmc]:
 
 def put_bmc(
     node_id: UUID, *, site_id: UUID, url: str, certificate_sha256: str, username: str, system_id: str | None = None,
-    password: SealedBmcPassword | None = None, rotates_at_release: bool | None = None, idempotency_key: str | None = None,
+    password: SealedBmcPassword | None = None, rotates_at_release: bool | None = None, console_host_key: str | None = None,
+    console_shared: bool | None = None, idempotency_key: str | None = None,
 ) -> Call[Bmc]:  # fmt: skip
     """Register or change the BMC of a node; without a password the present one stays.
 
-    `rotates_at_release` None: as it is, and true for a new one.
+    `rotates_at_release` None: as it is, and true for a new one. `console_host_key`, `console_shared` None: as they are; an
+    empty key removes it.
 
     Raises `NotFound`, `Invalid`, `SealingOutdated`, and `InvalidState` for a retired node or while a task of the BMC is open.
     """
@@ -83,6 +85,10 @@ def put_bmc(
     }  # fmt: skip
     if rotates_at_release is not None:  # an API of the version before refuses the member
         body["rotates_at_release"] = rotates_at_release
+    if console_host_key is not None:
+        body["console_host_key"] = console_host_key
+    if console_shared is not None:
+        body["console_shared"] = console_shared
     return write("PUT", f"{NODES}/{node_id}/bmc", Bmc, body, idempotency_key)
 
 

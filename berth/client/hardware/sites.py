@@ -103,6 +103,8 @@ class Bmc(Answer):
     answered_at: datetime | None = None
     silent_because: str | None = None
     rotates_at_release: bool | None = None
+    console_host_key: str | None = None
+    console_shared: bool | None = None
     task: BmcTask | None = None
 
 

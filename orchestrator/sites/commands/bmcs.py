@@ -95,6 +95,8 @@ def _said(present: Bmc | None, address: Address, generation: int, password: NewP
         "certificate_sha256": pin, "generation": generation, "password_changed": password is not None,
         **({} if before in (None, pin) else {"certificate_sha256_before": before}),
         **({} if address.rotates_at_release is None else {"rotates_at_release": address.rotates_at_release}),
+        **({} if address.console_host_key is None else {"console_host_key": address.console_host_key}),
+        **({} if address.console_shared is None else {"console_shared": address.console_shared}),
     }  # fmt: skip
 
 

@@ -34,13 +34,16 @@ class Bmc:
     answered_at: datetime | None
     silent_because: str | None
     rotates_at_release: bool
+    console_host_key: str | None
+    console_shared: bool
     recipients: list[UUID]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """How a BMC is reached, and as which user; the certificate is the only one that is trusted. `rotates_at_release`: whether a
-    release rotates the password; None: as it is, and true for a new BMC."""
+    release rotates the password; None: as it is, and true for a new BMC. `console_host_key`, `console_shared`: of its serial
+    console; None: as it is, and none for a new BMC; an empty key: none."""
 
     site_id: UUID
     url: str
@@ -48,12 +51,14 @@ class Address:
     username: str
     system_id: str | None
     rotates_at_release: bool | None = None
+    console_host_key: str | None = None
+    console_shared: bool | None = None
 
 
 _READ = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
-       b.rotates_at_release,
+       b.rotates_at_release, b.console_host_key, b.console_shared,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -63,7 +68,7 @@ _LOCK = "select from node_bmcs where node_id = :node_id for no key update"
 _LIST = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
-       b.rotates_at_release,
+       b.rotates_at_release, b.console_host_key, b.console_shared,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -72,7 +77,7 @@ from node_bmcs b
 _LIST_OF_SITE = """
 select b.node_id, b.site_id, b.url, b.certificate_sha256, b.username, b.system_id, b.generation, b.pending_generation,
        b.changed_at, b.changed_by, b.power_state, b.inventory, b.looked_at, b.answered_at, b.silent_because,
-       b.rotates_at_release,
+       b.rotates_at_release, b.console_host_key, b.console_shared,
        array(select c.recipient from bmc_credentials c where c.node_id = b.node_id and c.generation = b.generation
              order by c.recipient) as recipients
 from node_bmcs b
@@ -80,9 +85,10 @@ from node_bmcs b
 """
 _PUT = """
 insert into node_bmcs as b (node_id, site_id, url, certificate_sha256, username, system_id, generation, changed_by,
-                            rotates_at_release)
+                            rotates_at_release, console_host_key, console_shared)
 values (:node_id, :site_id, :url, :certificate_sha256, :username, :system_id, :generation, :by,
-        coalesce(cast(:rotates_at_release as boolean), true))
+        coalesce(cast(:rotates_at_release as boolean), true), nullif(cast(:console_host_key as text), ''),
+        coalesce(cast(:console_shared as boolean), false))
 on conflict (node_id) do update set site_id = excluded.site_id, url = excluded.url,
     certificate_sha256 = excluded.certificate_sha256, username = excluded.username, system_id = excluded.system_id,
     generation = excluded.generation, pending_generation = case when excluded.generation = b.generation
@@ -93,7 +99,9 @@ on conflict (node_id) do update set site_id = excluded.site_id, url = excluded.u
     inventory = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.inventory end,
     looked_at = case when (b.url, b.system_id) is not distinct from (excluded.url, excluded.system_id) then b.looked_at end,
     answered_at = case when (b.url, b.certificate_sha256) = (excluded.url, excluded.certificate_sha256) then b.answered_at end,
-    silent_because = null, rotates_at_release = coalesce(cast(:rotates_at_release as boolean), b.rotates_at_release)
+    silent_because = null, rotates_at_release = coalesce(cast(:rotates_at_release as boolean), b.rotates_at_release),
+    console_host_key = nullif(coalesce(cast(:console_host_key as text), b.console_host_key), ''),
+    console_shared = coalesce(cast(:console_shared as boolean), b.console_shared)
 """
 _DELETE = (
     "delete from bmc_tasks where node_id = :node_id",
@@ -159,7 +167,8 @@ async def put_bmc(tx: Transaction, node_id: UUID, address: Address, generation: 
     values = {
         "node_id": node_id, "site_id": address.site_id, "url": address.url, "username": address.username,
         "certificate_sha256": address.certificate_sha256, "system_id": address.system_id, "generation": generation,
-        "by": by, "rotates_at_release": address.rotates_at_release,
+        "by": by, "rotates_at_release": address.rotates_at_release, "console_host_key": address.console_host_key,
+        "console_shared": address.console_shared,
     }  # fmt: skip
     await tx.execute(_PUT, values)
 

@@ -45,6 +45,8 @@ class Options:
     update_applies: str = ""  # "host" or "bmc": the version is another one only after its reset
     update_restarts: bool = False  # an update restarts the BMC, which forgets its tasks
     update_effect: Callable[[str], None] | None = None  # what else an update from this image does
+    console: Callable[[], dict[str, Any]] | None = None  # `SerialConsole` of the system
+    manager_console: dict[str, Any] | None = None  # `SerialConsole` of the manager
 
 
 @dataclass

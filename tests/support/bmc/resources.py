@@ -169,6 +169,8 @@ def _system(machine: StubMachine) -> dict[str, Resource]:
         system["Boot"] = _boot(machine)
     if options.media_of_system:
         system["VirtualMedia"] = link(media_base(machine))
+    if options.console is not None:
+        system["SerialConsole"] = options.console()
     return found | _parts(machine, nics, storage) | _logs(machine, logs)
 
 
@@ -240,7 +242,14 @@ def _manager(machine: StubMachine) -> dict[str, Resource]:
         del manager["LastResetTime"]
     if not machine.options.media_of_system:
         manager["VirtualMedia"] = link(media_base(machine))
-    return {"/redfish/v1/Managers": collection("/redfish/v1/Managers", "Manager", [MANAGER]), MANAGER: manager}
+    found = {"/redfish/v1/Managers": collection("/redfish/v1/Managers", "Manager", [MANAGER]), MANAGER: manager}
+    if machine.options.manager_console is not None:
+        protocols = f"{MANAGER}/NetworkProtocol"
+        manager["SerialConsole"], manager["NetworkProtocol"] = machine.options.manager_console, link(protocols)
+        found[protocols] = resource(
+            protocols, "ManagerNetworkProtocol.v1_9_0", SSH={"ProtocolEnabled": True, "Port": 22}
+        )
+    return found
 
 
 def _media(machine: StubMachine) -> dict[str, Resource]:

@@ -1,0 +1,162 @@
+"""The SSH server of a stub BMC: a serial console that repeats each line, and the BMC's command line behind its hot keys.
+
+`print N` prints N bytes. What reaches the console, and what reaches the command line, is kept for the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncssh
+
+from node_agent.drivers.ssh import new_host_key
+from tests.support.bmc.machine import StubMachine
+
+Process = asyncssh.SSHServerProcess[bytes]
+PROMPT = b"BMC> "
+
+
+@dataclass
+class StubConsole:
+    """`announced`: `SerialConsole.SSH` of the system. Each fault may be set at any time."""
+
+    machine: StubMachine
+    private_key: bytes = field(default=b"", repr=False)
+    host_key: str = ""
+    port: int = 0
+    announced: dict[str, Any] = field(default_factory=dict)
+    hot_keys: bytes = b"~."
+    sessions_max: int = 1
+    replay: bytes = b""
+    refuses_password: bool = False
+    hangs: bool = False  # no greeting
+    returns_to_shell: bool = False  # the console ends, and the channel goes on with the command line
+    received: bytearray = field(default_factory=bytearray)
+    commands: bytearray = field(default_factory=bytearray)
+    entered: list[str | None] = field(default_factory=list)
+    logins: list[bool] = field(default_factory=list)
+    open: list[Process] = field(default_factory=list)
+    opened: int = 0
+
+    def __post_init__(self) -> None:
+        """A new host key."""
+        self.private_key, self.host_key = new_host_key()
+
+    def document(self) -> dict[str, Any]:
+        """What the system says of its console."""
+        ssh = {
+            "ServiceEnabled": True, "Port": self.port, "SharedWithManagerCLI": False,
+            "HotKeySequenceDisplay": "Press ~. to exit console", **self.announced,
+        }  # fmt: skip
+        return {"MaxConcurrentSessions": self.sessions_max, "SSH": {k: v for k, v in ssh.items() if v is not None}}
+
+    def die(self) -> None:
+        """Every connection breaks."""
+        for process in list(self.open):
+            process.channel.get_connection().abort()
+
+    def print(self, data: bytes) -> None:
+        """The machine prints this now."""
+        for process in self.open:
+            process.stdout.write(data)
+
+    async def serve(self, process: Process) -> None:
+        """One channel."""
+        self.open.append(process)
+        self.opened += 1
+        self.entered.append(process.command)
+        try:
+            process.stdout.write(self.replay)
+            await self._console(process)
+            if self.returns_to_shell:
+                await self._shell(process)
+        except (OSError, asyncssh.Error):
+            pass
+        finally:
+            self.open.remove(process)
+            with suppress(OSError, asyncssh.Error):
+                process.exit(0)
+
+    async def _console(self, process: Process) -> None:
+        line = b""
+        while data := await process.stdin.read(4096):
+            self.received += data
+            line += data
+            if self.hot_keys and self.hot_keys in bytes(self.received[-len(data) - len(self.hot_keys) :]):
+                return
+            while (end := min((line.find(one) for one in (b"\r", b"\n") if one in line), default=-1)) >= 0:
+                said, line = line[:end], line[end + 1 :]
+                await self._answer(process, said)
+
+    @staticmethod
+    async def _answer(process: Process, said: bytes) -> None:
+        if said.startswith(b"print "):
+            left = int(said[6:])
+            while left > 0:
+                process.stdout.write(b"x" * min(left, 65_536))
+                left -= 65_536
+                await process.stdout.drain()
+            process.stdout.write(b"printed\r\n")
+        elif said == b"exit":
+            raise ConnectionResetError
+        else:
+            process.stdout.write(b"said " + said + b"\r\n")
+
+    async def _shell(self, process: Process) -> None:
+        process.stdout.write(PROMPT)
+        while data := await process.stdin.read(4096):
+            self.commands += data
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, console: StubConsole) -> None:
+        self._console = console
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        is_right = not self._console.refuses_password and self._console.machine.login(username, password)
+        self._console.logins.append(is_right)
+        return is_right
+
+    def session_requested(self) -> Any:
+        if len(self._console.open) >= self._console.sessions_max:
+            return False
+        return asyncssh.SSHServerProcess(self._console.serve, None, 3, False)
+
+
+@asynccontextmanager
+async def console_served(console: StubConsole, host_key: bytes | None = None) -> AsyncIterator[StubConsole]:
+    """Serve the console on 127.0.0.1 until the block ends; `host_key`: another private key than the announced one."""
+    silent: list[asyncio.StreamWriter] = []
+
+    async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        console.opened += 1
+        silent.append(writer)
+
+    if console.hangs:
+        waiting = await asyncio.start_server(hang, "127.0.0.1", 0)
+        console.port = waiting.sockets[0].getsockname()[1]
+        try:
+            yield console
+        finally:
+            waiting.close()
+            for writer in silent:
+                writer.transport.abort()
+        return
+    server = await asyncssh.listen(
+        "127.0.0.1", 0, server_factory=lambda: _Server(console), encoding=None, line_editor=False,
+        server_host_keys=[asyncssh.import_private_key(host_key or console.private_key)],
+    )  # fmt: skip
+    console.port = server.get_port()
+    try:
+        yield console
+    finally:
+        console.die()
+        server.close()
+        await server.wait_closed()
