@@ -41,6 +41,7 @@ from tests.support.bmc.server import certificate, server_context, serving
 from tests.support.bmc.service import StubService
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, pause, wait_for
+from worker.consoles.sweeping import issue_consoles
 from worker.deploy_systems.sweeping import sweep_deploy_runs, sweep_deploy_tasks
 from worker.sites.sweeping import sweep_bmc_liveness, sweep_bmc_tasks, sweep_firmware_updates
 from worker.sweepers.maintenance import sweep_maintenance
@@ -241,13 +242,13 @@ class Site:
 class Stage:
     """Everything but sites and machines, which each test makes."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, console_port: int = 0) -> None:
         self.url = url
         self.directory = directory
         self.fleet = Fleet(url)
         self.fleet.connection.autocommit = True
         self.authority: Authority = ensure_authority(directory, "berth.local")
-        self.endpoints = Endpoints(url, "", "", free_port(), free_port(), as_roles(url))
+        self.endpoints = Endpoints(url, "", "", free_port(), free_port(), as_roles(url), console_port=console_port)
         self.background = Background()
         self._node_plan = orchestrator_plan("node", self.endpoints, self.authority, free_port())
         self._children = [
@@ -315,6 +316,7 @@ class Stage:
                 await sweep(context, 100)
             await sweep_bmc_liveness(context, 2.0, 100)
             await sweep_maintenance(context, 3_600.0, 100)
+            await issue_consoles(context, 15.0, 100)
             await pause(0.2)
         issuer.stop()
         await running

@@ -21,7 +21,7 @@ from node_agent.redfish.problems import BmcProblem, Busy, CertificateChanged, Cr
 from node_agent.site.lease import LeaseEnded
 from tests.support.bmc.consoles import StubConsole, console_served
 from tests.support.bmc.machine import StubMachine
-from tests.support.waiting import pause
+from tests.support.waiting import async_wait_for
 
 SECONDS_MAX = 30.0
 
@@ -274,15 +274,11 @@ def test_a_flood_waits_at_the_bmc() -> None:
             os.write(descriptor, b"print 20000000\r")
             await read_until(descriptor, b"x" * 1_000)
             (process,) = bench.stub.open
-            assert process.channel.get_write_buffer_size() > 0
+            await async_wait_for(lambda: process.channel.get_write_buffer_size() > 0, "the BMC waits")
+            assert bench.stub.printed < 5_000_000
             await read_until(descriptor, b"printed\r\n")
 
     play(scene)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await pause(0.01)
 
 
 @asynccontextmanager
@@ -300,7 +296,7 @@ def test_a_forbidden_console_passes_no_byte_and_leaves_no_connection() -> None:
             await console.forbid()
             bench.stub.print(b"deploy system\r\n")
             assert await read_end(descriptor) == b""
-        await until(lambda: not bench.stub.open)
+        await async_wait_for(lambda: not bench.stub.open, "the connection is gone")
         again = bench.console()
         await again.forbid()
         with pytest.raises(ConsoleRefused) as caught:
@@ -320,7 +316,7 @@ def test_a_console_that_is_being_opened_is_forbidden_too() -> None:
                 pass
 
         entering = asyncio.create_task(enter())
-        await until(lambda: bench.stub.opened == 1)
+        await async_wait_for(lambda: bench.stub.opened == 1, "it connects")
         await console.forbid()
         with pytest.raises(ConsoleRefused) as caught:
             await entering

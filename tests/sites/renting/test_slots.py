@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
 import uuid
 from pathlib import Path
 from typing import Any
 
+from node_agent.bmc_consoles.sessions import MachineSessions
 from node_agent.journal import Journal
 from node_agent.key_set import TaskKey
 from node_agent.metrics import AgentMetrics
@@ -104,12 +106,14 @@ def test_an_agent_has_slots_for_others_while_machines_do_not_answer(tmp_path: Pa
         listener, effects = Listener(server, [reaching, [next_of_first], [other], [busy]]), Effects()
         metrics, lease = AgentMetrics(), Lease(lambda: 0.0)
         lease.grant(5, 60.0, 0.0)
+        site_metrics = SiteMetrics(metrics.registry)
         public = server.key.public_key()
         name = server.body().key_id
         text = base64.b64encode(public.public_bytes_raw()).decode()
         runner = Runner(
             SiteTrust(SITE, {name: public}, {name: TaskKey(key_id=name, public_key=text)}), uuid.uuid4(), lease,
-            Journal(tmp_path / "journal", metrics), server.clock, effects, listener, SiteMetrics(metrics.registry),  # type: ignore[arg-type]
+            Journal(tmp_path / "journal", metrics), server.clock, effects, listener, site_metrics,  # type: ignore[arg-type]
+            MachineSessions(lease, server.clock, metrics, site_metrics, ssl.create_default_context),
             tasks_max=SLOTS, wait_seconds=0.0,
         )  # fmt: skip
         await asyncio.wait_for(runner.serve(), 30)

@@ -41,6 +41,7 @@ class StubConsole:
     logins: list[bool] = field(default_factory=list)
     open: list[Process] = field(default_factory=list)
     opened: int = 0
+    printed: int = 0
 
     def __post_init__(self) -> None:
         """A new host key."""
@@ -92,12 +93,12 @@ class StubConsole:
                 said, line = line[:end], line[end + 1 :]
                 await self._answer(process, said)
 
-    @staticmethod
-    async def _answer(process: Process, said: bytes) -> None:
+    async def _answer(self, process: Process, said: bytes) -> None:
         if said.startswith(b"print "):
             left = int(said[6:])
             while left > 0:
                 process.stdout.write(b"x" * min(left, 65_536))
+                self.printed += min(left, 65_536)
                 left -= 65_536
                 await process.stdout.drain()
             process.stdout.write(b"printed\r\n")
