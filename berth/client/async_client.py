@@ -182,7 +182,8 @@ class AsyncClient(HardwareMethods):
     async def attach_console(self, allocation_id: UUID) -> ClientConnection:
         """An open socket to the serial console of an active allocation; needs the library `websockets`.
 
-        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
+        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleNotSetUp`, `ConsoleUnsupported`, `ConsoleUnavailable`,
+        `TooManyConsoles`.
         """
         from berth.client.consoles.attaching import attach_async
 

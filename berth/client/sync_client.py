@@ -176,7 +176,8 @@ class Client(HardwareMethods):
     def attach_console(self, allocation_id: UUID) -> ClientConnection:
         """An open socket to the serial console of an active allocation; needs the library `websockets`.
 
-        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
+        Raises `NotFound`, `InvalidState`, `ConsoleBusy`, `ConsoleNotSetUp`, `ConsoleUnsupported`, `ConsoleUnavailable`,
+        `TooManyConsoles`.
         """
         from berth.client.consoles.attaching import attach
 

@@ -41,6 +41,14 @@ ADVICE: dict[str, tuple[str, str]] = {
         "orchestrator/consoles/commands.py",
         "upgrade the node's agent",
     ),
+    "console_not_set_up": (
+        "orchestrator/consoles/commands.py",
+        "the operator pins the host key of the BMC's SSH server: `berth node bmc set ... --console-host-key`",
+    ),
+    "console_log_absent": (
+        "orchestrator/consoles/commands.py",
+        "attach: `berth alloc console --attach`",
+    ),
     "console_unavailable": (
         "orchestrator/consoles/hub.py",
         "retry later; an operator configures `BERTH_CONSOLE_PORT`, and agents must reach `BERTH_CONSOLE_ADDRESS`",

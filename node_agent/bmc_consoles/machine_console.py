@@ -56,23 +56,36 @@ class MachineConsole:
         self._login_refused = login_refused
         self._opening: asyncio.Task[SshConsole] | None = None
         self._console: SshConsole | None = None
+        self._is_entered = False
         self._is_forbidden = False
+
+    async def prepare(self, seconds_max: float) -> None:
+        """Begin to open it, and wait at most so long. What came of it is for the one that enters it."""
+        if not self._is_forbidden:
+            await asyncio.wait({self._begun()}, timeout=seconds_max)
+
+    def _begun(self) -> asyncio.Task[SshConsole]:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
+        return self._opening
 
     async def __aenter__(self) -> int:
         """Open it; no replayed output is passed on."""
         if self._is_forbidden:
             raise ConsoleRefused("guest_ended", "a task about the machine begins")
-        self._opening = asyncio.create_task(self._open())
+        self._is_entered = True
+        opening = self._begun()
         try:
             # Not awaited itself: `forbid` cancels it, and that is no cancellation of the session.
-            await asyncio.wait({self._opening})
+            await asyncio.wait({opening})
         except asyncio.CancelledError:
-            self._opening.cancel()
-            await asyncio.wait({self._opening})
+            opening.cancel()
+            await asyncio.wait({opening})
             raise
-        if self._opening.cancelled():
+        if opening.cancelled():
             raise ConsoleRefused("guest_ended", "a task about the machine begins")
-        self._console = self._opening.result()
+        self._console = opening.result()
         return self._console.descriptor
 
     async def __aexit__(
@@ -86,11 +99,14 @@ class MachineConsole:
     async def forbid(self) -> None:
         """No byte passes any more when this returns, and no connection to the BMC is left or made."""
         self._is_forbidden = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait({self._opening})
-        if self._console is not None:
-            await self._console.cut()
+        if self._opening is None:
+            return
+        self._opening.cancel()
+        await asyncio.wait({self._opening})
+        if self._opening.cancelled() or self._opening.exception() is not None:
+            return
+        console = self._opening.result()
+        await (console.cut() if self._is_entered else console.close())
 
     async def _open(self) -> SshConsole:
         access = await self._found()

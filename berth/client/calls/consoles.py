@@ -13,7 +13,7 @@ def read_console_log(
 ) -> Call[ConsoleLog]:
     """A part of the log of an active allocation's serial console, by default its end; a negative offset counts from there.
 
-    Raises `NotFound`, `InvalidState`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
+    Raises `NotFound`, `InvalidState`, `ConsoleLogAbsent`, `ConsoleUnsupported`, `ConsoleUnavailable`, `TooManyConsoles`.
     """
     path = f"/api/v1/allocations/{allocation_id}/console"
     return read(path, ConsoleLog, offset=offset, bytes_max=bytes_max)

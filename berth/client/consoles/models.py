@@ -35,6 +35,18 @@ class ConsoleUnsupported(BerthError):
     codes = ("console_unsupported",)
 
 
+class ConsoleNotSetUp(BerthError):
+    """The operator has not set up the serial console of the machine."""
+
+    codes = ("console_not_set_up",)
+
+
+class ConsoleLogAbsent(BerthError):
+    """Nothing records the serial console of a bare-metal machine; attach to it."""
+
+    codes = ("console_log_absent",)
+
+
 class ConsoleUnavailable(Overloaded):
     """The API process serves no consoles, or the node's agent did not connect to it in time."""
 
