@@ -42,8 +42,8 @@ MUTANTS: list[Mutant] = [
         "consoles: any hash of the secret is taken",
         "consoles",
         f"{CONSOLES}/hub.py",
-        "        if not hmac.compare_digest(hello.secret_sha256, hashlib.sha256(session.secret).hexdigest()):",
-        "        if not hello.secret_sha256:",
+        "    return hmac.compare_digest(hello.secret_sha256, hashlib.sha256(session.secret).hexdigest())",
+        "    return bool(hello.secret_sha256)",
         (f"{ATTACKS}::test_a_wrong_hash_gets_nothing",),
     ),
     Mutant(

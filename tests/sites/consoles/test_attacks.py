@@ -32,6 +32,10 @@ update sites set lease_agent = %s, lease_run = %s, lease_fence = lease_fence + 1
        lease_until = clock_timestamp() + interval '1 hour'
 where id = %s returning lease_fence
 """
+OPEN_RUN = """
+insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_id, waits_for, waits_since, waits_until)
+values (%s, %s, 'wipe', '{}', 'test', gen_random_uuid(), 'site_agent', clock_timestamp(), clock_timestamp() + interval '1 hour')
+"""
 ACTIVE = "update site_agents set state = 'active', epoch = 1 where id = %s"
 
 
@@ -157,9 +161,28 @@ def test_a_revoked_agent_does_not_join(stage: ConsoleSites, own_site: Site) -> N
 def test_a_session_of_a_site_that_lost_the_lease_is_ended(stage: ConsoleSites, own_site: Site) -> None:
     with waiting(stage, own_site) as found:
         assert len(found.lease()) == 1
-        assert is_welcome(found.dial())
+        link = found.dial()  # held open
+        assert is_welcome(link)
         stage.rows(HOLD, found.agent_id, RUN_ID, own_site.id)
         assert found.rented.ended(found.session_id)["reason"] == "agent_lost"
+        link.connection.close()
+
+
+def test_an_opened_run_ends_a_session_whatever_its_agent_does(stage: ConsoleSites, own_site: Site) -> None:
+    with waiting(stage, own_site) as found:
+        assert len(found.lease()) == 1
+        link = found.dial()  # held open
+        assert is_welcome(link)
+        stage.execute(OPEN_RUN, found.rented.node_id, own_site.id)
+        assert found.rented.ended(found.session_id)["reason"] == "guest_ended"
+        link.connection.close()
+
+
+def test_a_session_is_not_handed_out_while_a_run_is_open(stage: ConsoleSites, own_site: Site) -> None:
+    with waiting(stage, own_site) as found:
+        stage.execute(OPEN_RUN, found.rented.node_id, own_site.id)
+        assert found.lease() == []
+        assert found.rented.ended(found.session_id)["reason"] == "guest_ended"
 
 
 def dialled_as_node(found: Waiting) -> AgentLink:

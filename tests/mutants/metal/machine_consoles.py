@@ -1,0 +1,136 @@
+"""Mutants of consoles of machines: which agent serves one, what it must not reach, and what ends it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SESSIONS = "node_agent/bmc_consoles/sessions.py"
+_SSH = "node_agent/bmc_consoles/ssh.py"
+_MACHINE = "node_agent/bmc_consoles/machine_console.py"
+_KEYS = "node_agent/bmc_consoles/hot_keys.py"
+_STORE = "orchestrator/consoles/site_store.py"
+_RULES = "orchestrator/consoles/rules.py"
+_SERVED = "tests/sites/consoles/test_sessions.py"
+_ATTACKS = "tests/sites/consoles/test_attacks.py"
+_BENCH = "tests/node_agent/bmc_consoles/test_machine_console.py"
+_KEY_TESTS = "tests/node_agent/bmc_consoles/test_hot_keys.py"
+
+
+def _console(what: str, file: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(f"metal consoles: {what}", "consoles", file, old, new, (test,))
+
+
+MUTANTS: list[Mutant] = [
+    _console(
+        "a session goes on beside a task about the machine",
+        _SESSIONS,
+        "        if serving is None or task in KEEPING:",
+        "        if serving is None or task is not None:",
+        f"{_SERVED}::test_a_task_about_the_machine_ends_the_session_first",
+    ),
+    _console(
+        "a look ends the session",
+        _SESSIONS,
+        "KEEPING: Final = frozenset({TaskType.METAL_LOOK, TaskType.METAL_RESEAL})",
+        "KEEPING: Final[frozenset[TaskType]] = frozenset()",
+        f"{_SERVED}::test_a_task_about_the_machine_ends_the_session_first",
+    ),
+    _console(
+        "a refused login is tried again",
+        _SESSIONS,
+        "            if self._refused.get(order.body.node_id) == generations:",
+        "            if False:",
+        f"{_SERVED}::test_a_refused_login_is_not_tried_again",
+    ),
+    _console(
+        "bytes pass after the lease",
+        _SSH,
+        "                guard()\n                await loop.sock_sendall(self._ours, data)",
+        "                await loop.sock_sendall(self._ours, data)",
+        f"{_BENCH}::test_nothing_passes_after_the_lease",
+    ),
+    _console(
+        "what the BMC replays is passed on",
+        _SSH,
+        "        await self._drop_replay()\n",
+        "",
+        f"{_BENCH}::test_what_was_printed_before_is_not_passed_on",
+    ),
+    _console(
+        "any host key is trusted",
+        _SSH,
+        "        self.seen = key.get_fingerprint()\n        return False",
+        "        self.seen = key.get_fingerprint()\n        return True",
+        f"{_BENCH}::test_another_host_key_gets_no_password",
+    ),
+    _console(
+        "a forbidden console is opened",
+        _MACHINE,
+        "        if self._is_forbidden:\n            raise ConsoleRefused",
+        "        if False:\n            raise ConsoleRefused",
+        f"{_BENCH}::test_a_forbidden_console_passes_no_byte_and_leaves_no_connection",
+    ),
+    _console(
+        "a shared console is entered without an operator's word",
+        _MACHINE,
+        "    if found.shared and not (shared_allowed and found.entry_command):",
+        "    if found.shared and not found.entry_command:",
+        f"{_BENCH}::test_a_console_that_may_lead_to_the_command_line_is_refused",
+    ),
+    _console(
+        "hot keys that are not understood are none",
+        _MACHINE,
+        "    if keys is None or (found.shared and not keys):",
+        "    keys = keys or ()\n    if found.shared and not keys:",
+        f"{_BENCH}::test_a_console_that_may_lead_to_the_command_line_is_refused",
+    ),
+    _console(
+        "the hot keys reach the BMC in two pieces",
+        _KEYS,
+        "        del self._passed[: max(0, len(self._passed) - len(self._keys) + 1)]",
+        "        self._passed.clear()",
+        f"{_KEY_TESTS}::test_what_passes_never_contains_the_sequence",
+    ),
+    _console(
+        "a session is handed out again",
+        _STORE,
+        "    where t.ended_at is null and t.dispatched_at is null and t.envelope is not null",
+        "    where t.ended_at is null and t.envelope is not null",
+        f"{_ATTACKS}::test_a_session_is_handed_out_once_and_to_the_holder_of_the_lease_alone",
+    ),
+    _console(
+        "any agent joins a session",
+        _STORE,
+        "where s.id = c.site_id and s.lease_agent = :agent_id and s.lease_fence = c.lease_fence",
+        "where s.id = c.site_id and cast(:agent_id as uuid) is not null and s.lease_fence = c.lease_fence",
+        f"{_ATTACKS}::test_only_the_agent_that_was_handed_the_session_joins_it",
+    ),
+    _console(
+        "an agent joins under a later lease",
+        _STORE,
+        "s.lease_agent = :agent_id and s.lease_fence = c.lease_fence",
+        "s.lease_agent = :agent_id and c.lease_fence is not null",
+        f"{_ATTACKS}::test_an_agent_that_lost_the_lease_does_not_join",
+    ),
+    _console(
+        "a machine in rescue has a console",
+        _RULES,
+        "    if guest_state not in GUESTS_OF_TENANTS:",
+        "    if guest_state is None:",
+        f"{_SERVED}::test_a_machine_that_may_run_a_deploy_system_has_no_console",
+    ),
+    _console(
+        "a session goes on while a run is open",
+        "orchestrator/consoles/store.py",
+        "                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null))\n",
+        "                       )\n",
+        f"{_ATTACKS}::test_an_opened_run_ends_a_session_whatever_its_agent_does",
+    ),
+    _console(
+        "a session goes on after its lease",
+        "orchestrator/consoles/store.py",
+        "s.lease_fence = k.lease_fence and s.lease_until > clock_timestamp())",
+        "s.lease_fence >= k.lease_fence)",
+        f"{_ATTACKS}::test_a_session_of_a_site_that_lost_the_lease_is_ended",
+    ),
+]
