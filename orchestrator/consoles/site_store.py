@@ -12,7 +12,7 @@ from orchestrator.consoles.store import Unsigned
 from orchestrator.database.transactions import Transaction
 from orchestrator.sites.store import agents, bmcs
 from orchestrator.sites.store.bmc_tasks import Leased
-from orchestrator.sites.task_parameters import parameters_of
+from orchestrator.sites.store.task_parameters import parameters_of
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.tasks.store.tasks import NOT_BEFORE_ALLOWANCE_SECONDS
 
@@ -41,7 +41,7 @@ with held as (
 update console_sessions t set dispatched_at = clock_timestamp(), lease_fence = h.lease_fence from picked p, held h
 where t.id = p.id returning t.task_id, t.envelope
 """
-# Whoever shows the certificate must hold the lease under which the session was handed out, and the machine must be free still.
+# The agent that connects must hold the lease under which the session was handed out, and the machine must be free still.
 _ATTACH = """
 update console_sessions c set attached_at = n.now, waits_for = 'end', waits_since = n.now,
        waits_until = n.now + make_interval(secs => c.seconds_max + :grace_seconds)

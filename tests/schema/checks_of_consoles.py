@@ -6,6 +6,7 @@ from tests.schema.checks import Check, length
 from tests.support.rows import LATER, NOW, OTHER
 
 _TABLE = "console_sessions"
+_DISPATCHED = {"dispatched_at": NOW, "lease_fence": 1, "site_id": OTHER, "task_id": OTHER}
 _ENDED = {"ended_at": NOW, "reason": "idle", "waits_for": None, "waits_since": None, "waits_until": None}
 
 
@@ -41,4 +42,13 @@ CHECKS = {
     "console_attached_by_task": Check(
         _TABLE, ({"attached_at": NOW},), ({}, {"attached_at": NOW, "task_id": OTHER}, {"task_id": OTHER})
     ),
+    "console_dispatched_is_whole": Check(
+        _TABLE, ({**_DISPATCHED, "lease_fence": None}, {**_DISPATCHED, "dispatched_at": None}), ({}, _DISPATCHED)
+    ),
+    "console_task_of_site": Check(
+        _TABLE,
+        ({"envelope": "{}"}, {**_DISPATCHED, "site_id": None}),
+        ({"site_id": OTHER}, {"envelope": "{}", "site_id": OTHER}, _DISPATCHED),
+    ),
+    "console_dispatched_was_signed": Check(_TABLE, ({**_DISPATCHED, "task_id": None},), ({}, _DISPATCHED)),
 }

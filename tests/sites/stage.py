@@ -12,14 +12,13 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-import psycopg
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -396,7 +395,3 @@ def staged(server: LocalPostgres, template: str, directory: Path) -> Iterator[St
             yield stage
         finally:
             stage.close()
-
-
-Rows = psycopg.Connection[tuple[object, ...]]
-Check = Callable[[], object]

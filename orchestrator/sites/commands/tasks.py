@@ -22,7 +22,7 @@ from orchestrator.sites.states import BmcTaskOutcome
 from orchestrator.sites.store import agents, bmc_tasks, bmcs, firmware_updates, sites
 from orchestrator.sites.store.bmc_tasks import BmcTask
 from orchestrator.sites.store.bmcs import Bmc
-from orchestrator.sites.task_parameters import parameters_of
+from orchestrator.sites.store.task_parameters import parameters_of
 from orchestrator.sites.tenancies import server_of
 from orchestrator.tenants.principals import Actor, ActorKind
 

@@ -44,6 +44,26 @@ CHECKS = {
         ({"serial": "02", "refusal": "r"},),
         ({}, {"serial": "02"}, {"refusal": "r"}),
     ),
+    "bmc_console_host_key": Check(
+        "node_bmcs",
+        tuple(
+            {"console_host_key": key}
+            for key in (
+                "",
+                "ssh-ed25519",
+                "ssh-ed25519 A B",
+                "ssh-dss AAAA",
+                " ssh-rsa AAAA",
+                "ssh-rsa AAAA\n",
+                "ssh-rsa " + "A" * 2_048,
+            )
+        ),
+        (
+            {"console_host_key": None},
+            {"console_host_key": "ssh-ed25519 AAAA=="},
+            {"console_host_key": "ecdsa-sha2-nistp256 A+/"},
+        ),
+    ),
     "bmc_url": Check(
         "node_bmcs",
         tuple(

@@ -33,9 +33,14 @@ update sites set lease_agent = %s, lease_run = %s, lease_fence = lease_fence + 1
 where id = %s returning lease_fence
 """
 OPEN_RUN = """
+with task as (
+    insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until)
+    values (%s, %s, 'look', 'test', 'lease', clock_timestamp(), clock_timestamp() + interval '1 hour') returning *
+)
 insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_id, waits_for, waits_since, waits_until)
-values (%s, %s, 'wipe', '{}', 'test', gen_random_uuid(), 'site_agent', clock_timestamp(), clock_timestamp() + interval '1 hour')
+select node_id, site_id, 'wipe', '{}', 'test', id, 'site_agent', waits_since, waits_until from task
 """
+"""A run whose first task no agent performs."""
 ACTIVE = "update site_agents set state = 'active', epoch = 1 where id = %s"
 
 

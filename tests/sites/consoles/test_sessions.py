@@ -74,7 +74,7 @@ def test_a_session_can_follow_another_at_once(stage: ConsoleSites, site: Site) -
                 session = begun(socket)["session_id"]
                 socket.send(b"number %d\r" % number)
                 output_until(socket, b"said number %d\r\n" % number)
-            rented.ended(session)
+            assert rented.ended(session)["reason"] == "tenant_ended"
 
 
 REFUSALS: dict[str, dict[str, Any]] = {
