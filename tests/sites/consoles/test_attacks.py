@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from node_agent.wire.console import WELCOME
 from orchestrator.consoles.commands import lease_machine_sessions
-from orchestrator.operations.execution import Context
+from orchestrator.consoles.site_store import note_attached
+from orchestrator.database.transactions import Transaction
+from orchestrator.operations.execution import Context, transact
 from orchestrator.sites.store.bmc_tasks import Leased
 from tests.allocations.driving import run_with
 from tests.allocations.seeding import add_tenant, connect
@@ -41,6 +43,8 @@ insert into deploy_runs (node_id, site_id, kind, medium, requested_by, bmc_task_
 select node_id, site_id, 'wipe', '{}', 'test', id, 'site_agent', waits_since, waits_until from task
 """
 """A run whose first task no agent performs."""
+NEXT_LEASE = "update sites set lease_fence = lease_fence + 1 where id = cast(:id as uuid)"
+LEASE_OF_BEFORE = "update sites set lease_fence = lease_fence - 1 where id = cast(:id as uuid)"
 ACTIVE = "update site_agents set state = 'active', epoch = 1 where id = %s"
 
 
@@ -145,8 +149,18 @@ def test_only_the_agent_that_was_handed_the_session_joins_it(stage: ConsoleSites
 def test_an_agent_that_lost_the_lease_does_not_join(stage: ConsoleSites, own_site: Site) -> None:
     with waiting(stage, own_site) as found:
         assert len(found.lease()) == 1
-        stage.rows(HOLD, found.agent_id, RUN_ID, own_site.id)
-        assert is_refused(found.dial()), "its lease is a newer one than that of the task"
+        (row,) = found.rented.sessions()
+
+        async def work(tx: Transaction) -> tuple[bool, bool]:
+            """In one transaction, so that the process has not ended the session yet."""
+            arguments = (row["id"], uuid.UUID(found.agent_id), row["process_id"])
+            await tx.execute(NEXT_LEASE, {"id": own_site.id})
+            before = await note_attached(tx, *arguments)
+            await tx.execute(LEASE_OF_BEFORE, {"id": own_site.id})
+            return before, await note_attached(tx, *arguments)
+
+        joined = run_with(stage.url, lambda context: transact(context, work))
+        assert joined == (False, True), "its lease is a newer one than that of the task"
 
 
 def test_a_revoked_agent_does_not_join(stage: ConsoleSites, own_site: Site) -> None:
