@@ -70,6 +70,7 @@ PLAIN = frozenset(
         "task", "plugin", "timeout_seconds", "image_url", "targets", "restart",
         "symptom", "details", "replace", "result", "contested", "missing", "slot", "without_burn_in", "pool_id",
         "list_id", "vendor", "product", "components", "component", "model", "versions", "rotates_at_release",
+        "console_host_key", "console_shared",
         "site", "site_id", "agent_id", "recovery_key", "certificate_sha256", "username", "system_id", "password", "generation",
         "copies", "recipient", "text", "provisioning_vlan", "first_tenant_vlan", "last_tenant_vlan", "quarantine_seconds",
         "ports", "switch", "port",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 from typing import Any
 
 import httpx
@@ -208,3 +211,16 @@ def test_what_a_session_printed_is_stored_nowhere(stage: ConsoleSites, site: Sit
         assert b"swordfish" not in kept
         assert base64.b64encode(b"swordfish")[:10] not in kept
         assert "swordfish" not in str(rented.sessions())
+
+
+def test_the_command_line_reaches_a_machine_as_it_reaches_a_guest(stage: ConsoleSites, site: Site) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    with stage.rented(site) as rented:
+        environment = {**inherited, "BERTH_API_URL": stage.api_url, "BERTH_API_KEY": rented.key}
+        command = [sys.executable, "-m", "berth.cli", "alloc", "console", str(rented.allocation)]
+        typed = subprocess.run(
+            [*command, "--attach", "--stdin"], input=b"hello\r", env=environment, capture_output=True, timeout=60
+        )
+        assert (typed.returncode, typed.stdout) == (0, b"said hello\r\n"), typed.stderr
+        log = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+        assert (log.returncode, b"attach to it" in log.stderr) == (1, True), log
