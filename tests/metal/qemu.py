@@ -32,6 +32,8 @@ class Machine:
     sizes: dict[str, int] = field(default_factory=dict)
     switch_port: int | None = None
     """Frames sent to this UDP port arrive at the second network port."""
+    serial_socket: Path | None = None
+    """Where the serial port is; without one it is written to a file."""
 
     def __post_init__(self) -> None:
         for serial in self.disks:
@@ -70,9 +72,12 @@ class Machine:
                 raise AssertionError(f"still on after {seconds_max} s:\n{self.console[-3000:]}") from error
 
     def _command(self, medium: Path | None, ssh_port: int | None) -> list[str]:
+        serial = f"file:{self.directory}/console-{self.starts}"
+        if self.serial_socket is not None:
+            serial = f"unix:{self.serial_socket},server=on,wait=off"
         command = [
             "qemu-system-x86_64", "-accel", "tcg,tb-size=128", "-cpu", "qemu64", "-m", str(self.memory_mib), "-smp", "1",
-            "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{self.directory}/console-{self.starts}",
+            "-nodefaults", "-display", "none", "-no-reboot", "-serial", serial,
             "-uuid", "5be7b27e-0000-4000-8000-000000000001", "-object", "rng-random,id=rng,filename=/dev/urandom",
             "-device", "virtio-rng-pci,rng=rng",
         ]  # fmt: skip
@@ -86,9 +91,9 @@ class Machine:
                 command += ["-global", "driver=cfi.pflash01,property=secure,value=on"]
             command += ["-drive", f"if=pflash,format=raw,readonly=on,file={code}"]
             command += ["-drive", f"if=pflash,format=raw,file={self.directory}/variables.fd"]
-        for number, (serial, kind) in enumerate(self.disks.items()):
-            drive = f"id=d{number},if=none,format=raw,file={self.disk(serial)},discard=unmap,cache=writeback"
-            command += ["-drive", drive, *_device(kind, number, serial)]
+        for number, (disk, kind) in enumerate(self.disks.items()):
+            drive = f"id=d{number},if=none,format=raw,file={self.disk(disk)},discard=unmap,cache=writeback"
+            command += ["-drive", drive, *_device(kind, number, disk)]
         if medium is not None:
             command += ["-drive", f"id=cd,if=none,format=raw,readonly=on,media=cdrom,file={medium}"]
             command += ["-device", "ide-cd,drive=cd,bus=ide.0,bootindex=0"]

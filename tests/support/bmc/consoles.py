@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -34,6 +35,7 @@ class StubConsole:
     replay: bytes = b""
     refuses_password: bool = False
     hangs: bool = False  # no greeting
+    serial_port: Path | None = None  # the socket of an emulated machine's serial port, which is the console then
     returns_to_shell: bool = False  # the console ends, and the channel goes on with the command line
     received: bytearray = field(default_factory=bytearray)
     commands: bytearray = field(default_factory=bytearray)
@@ -72,7 +74,7 @@ class StubConsole:
         self.entered.append(process.command)
         try:
             process.stdout.write(self.replay)
-            await self._console(process)
+            await (self._console(process) if self.serial_port is None else self._bridge(process, self.serial_port))
             if self.returns_to_shell:
                 await self._shell(process)
         except (OSError, asyncssh.Error):
@@ -92,6 +94,27 @@ class StubConsole:
             while (end := min((line.find(one) for one in (b"\r", b"\n") if one in line), default=-1)) >= 0:
                 said, line = line[:end], line[end + 1 :]
                 await self._answer(process, said)
+
+    async def _bridge(self, process: Process, serial_port: Path) -> None:
+        """The machine's serial port, until one side ends."""
+        reader, writer = await asyncio.open_unix_connection(serial_port)
+
+        async def typed() -> None:
+            while data := await process.stdin.read(4096):
+                self.received += data
+                writer.write(data)
+                await writer.drain()
+
+        async def printed() -> None:
+            while data := await reader.read(4096):
+                process.stdout.write(data)
+                await process.stdout.drain()
+
+        both = [asyncio.create_task(typed()), asyncio.create_task(printed())]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for one in both:
+            one.cancel()
+        writer.close()
 
     async def _answer(self, process: Process, said: bytes) -> None:
         if said.startswith(b"print "):
