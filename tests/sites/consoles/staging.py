@@ -34,7 +34,7 @@ from tests.support.bmc.machine import Options, StubMachine
 from tests.support.public_api import issuer_settings_over
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
-MACHINES_MAX = 24
+MACHINES_MAX = 64
 INSPECTED_MACHINE = """
 insert into node_machines (node_id, smbios_uuid, macs, report, inspected_at)
 values (%s, %s, %s, cast(%s as jsonb), clock_timestamp())
