@@ -15,11 +15,15 @@ from node_agent.problems import CannotStart
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace `path` by `content`: afterwards it is on the disk; before, the old content is. Raises OSError."""
+    """Replace `path` by `content`: afterwards it is on the disk; before, the old content is. Raises OSError.
+
+    The file has `mode`, whatever the process's umask is.
+    """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

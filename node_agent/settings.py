@@ -11,13 +11,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from node_agent.protocol import WAIT_SECONDS_MAX
 from node_agent.wire.maintenance import MAINTENANCE_PLUGIN_FEATURE
-from node_agent.wire.networks import TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
+from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
 from node_agent.wire.processors import parse_processors
 
 
 def _processors(text: str) -> str:
     parse_processors(text)
     return text
+
+
+DOMAIN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$"
+"""Labels as those of guests' names, with dots between them."""
 
 
 class Settings(BaseSettings):
@@ -200,6 +204,20 @@ class Settings(BaseSettings):
         False, description="whether guests of tenant networks reach other addresses, with the node's address as source"
     )
 
+    libvirt_network_names: Literal["dnsmasq", "none"] = Field(
+        "dnsmasq",
+        description="network `bridge`: `dnsmasq`: guests get their addresses by DHCP and names by DNS; `none`: they do not",
+    )
+    libvirt_network_domain: str = Field(
+        "berth.internal", max_length=150, pattern=DOMAIN,
+        description="domain of the names of guests in tenant networks; the same on all nodes",
+    )  # fmt: skip
+    libvirt_network_resolvers: list[IPv4Address] = Field(
+        [],
+        max_length=3,
+        description="addresses (JSON list) of resolvers that are asked for all other names of guests' queries; default: none is",
+    )
+
     libvirt_network_uplink: Literal["none", "vxlan"] = Field(
         "none",
         description="`vxlan`: tenant networks span the nodes of a region that have it; `none`: they end at the node",
@@ -225,7 +243,8 @@ class Settings(BaseSettings):
         if (self.agent_driver, self.libvirt_network) != ("libvirt", "bridge"):
             return plugins
         spans = (VXLAN_FEATURE,) if self.libvirt_network_uplink == "vxlan" else ()
-        return (*plugins, TENANT_NETWORK_FEATURE, *spans)
+        names = (NAMES_FEATURE,) if self.libvirt_network_names == "dnsmasq" else ()
+        return (*plugins, TENANT_NETWORK_FEATURE, *spans, *names)
 
     def underlay(self) -> IPv4Address | None:
         """Where other nodes reach the tenant networks of this one; None if they do not."""

@@ -84,6 +84,7 @@ class AllocationNetwork(Answer):
     address: str
     subnet: str
     gateway: str
+    names: list[str] = []
     published: list[PublishedPort]
 
 

@@ -61,6 +61,7 @@ class Code(StrEnum):
     FABRIC_UNMANAGED = "fabric_unmanaged"
     OVMF_ABSENT = "ovmf_absent"
     NETWORK_PROGRAM_MISSING = "network_program_missing"
+    NAME_SERVER_MISSING = "name_server_missing"
     FORWARDING_OFF = "forwarding_off"
     IPV6_SETTING_CLOSED = "ipv6_setting_closed"
 

@@ -38,7 +38,8 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     is_number = number.isdecimal() and len(number) < 11
     first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
     libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
-    networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"))
+    names = environment.get("BERTH_LIBVIRT_NETWORK_NAMES", "dnsmasq")
+    networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"), names)
     gpus = _gpus(Path("/"), environment.get("BERTH_LIBVIRT_GPUS", "none"))
     system = check_system(Path("/"), first, lambda: kvm.code is None, wanted_by(environment))
     return [*storage, *probes, libvirt, *system, *networks, *gpus]
@@ -46,7 +47,7 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
 
 def check_start(
     state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user",
-    wanted: PlacementSettings | None = None, gpus: str = "none",
+    wanted: PlacementSettings | None = None, gpus: str = "none", names: str = "dnsmasq",
 ) -> list[Finding]:  # fmt: skip
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
@@ -56,7 +57,7 @@ def check_start(
     return [
         *storage,
         *check_system(root, user_id_first, kvm_boots, wanted),
-        *_networks(root, network),
+        *_networks(root, network, names),
         *_gpus(root, gpus),
     ]
 
@@ -76,8 +77,8 @@ def check_system(
     return [*users, *others, *check_resources(root, wanted or wanted_by({})), check_ovmf(root)]
 
 
-def _networks(root: Path, network: str) -> list[Finding]:
-    return check_tenant_networks(Tree(root, Gaps())) if network == "bridge" else []
+def _networks(root: Path, network: str, names: str) -> list[Finding]:
+    return check_tenant_networks(Tree(root, Gaps()), names == "dnsmasq") if network == "bridge" else []
 
 
 def _gpus(root: Path, gpus: str) -> list[Finding]:

@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 import os
+import pwd
+from collections.abc import Mapping
 
 from node_agent.checks.finding import Code, Finding
 from node_agent.discovery.reading import Tree
 
 # Programs with the Debian packages that have them.
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "conntrack": "conntrack"}
+# Of those that guests get addresses by DHCP and names by DNS with. The package makes the account as well.
+NAME_PROGRAMS = {"dnsmasq": "dnsmasq-base", "setpriv": "util-linux"}
+NAME_ACCOUNT = "dnsmasq"
 IPV6_SETTING = "proc/sys/net/ipv6/conf/default/disable_ipv6"
 FORWARDING = "proc/sys/net/ipv4/ip_forward"
 _FOLDERS = ("usr/sbin", "usr/bin", "sbin", "bin")
 
 
-def check_tenant_networks(tree: Tree) -> list[Finding]:
-    """Check programs and forwarding, which an agent with `BERTH_LIBVIRT_NETWORK=bridge` needs, and the setting of IPv6."""
-    return [_programs(tree), _forwarding(tree), _ipv6_setting(tree)]
+def check_tenant_networks(tree: Tree, names: bool) -> list[Finding]:
+    """Check programs and forwarding, which an agent with `BERTH_LIBVIRT_NETWORK=bridge` needs, and the setting of IPv6.
+
+    `names`: whether guests get addresses by DHCP and names by DNS.
+    """
+    return [_programs(tree), *([_name_server(tree)] if names else []), _forwarding(tree), _ipv6_setting(tree)]
 
 
 def _programs(tree: Tree) -> Finding:
-    missing = [name for name in PROGRAMS if not any(tree.has(f"{folder}/{name}") for folder in _FOLDERS)]
+    missing = _missing(tree, PROGRAMS)
     if not missing:
         return Finding("network programs", ", ".join(PROGRAMS))
     remedy = f"apt-get install --no-install-recommends {' '.join(PROGRAMS[name] for name in missing)}"
     found = f"{', '.join(missing)} is not installed"
     return Finding("network programs", found, Code.NETWORK_PROGRAM_MISSING, remedy)
+
+
+def _name_server(tree: Tree) -> Finding:
+    missing = _missing(tree, NAME_PROGRAMS)
+    if not missing and not _has_account():
+        missing = ["dnsmasq"]
+        found = f"the account {NAME_ACCOUNT} is missing"
+    elif missing:
+        found = f"{', '.join(missing)} is not installed"
+    else:
+        return Finding("name server", f"dnsmasq, as the user {NAME_ACCOUNT}")
+    remedy = f"apt-get install --no-install-recommends {' '.join(NAME_PROGRAMS[name] for name in missing)}"
+    return Finding("name server", found, Code.NAME_SERVER_MISSING, f"{remedy}, or BERTH_LIBVIRT_NETWORK_NAMES=none")
+
+
+def _has_account() -> bool:
+    try:
+        pwd.getpwnam(NAME_ACCOUNT)
+    except KeyError:
+        return False
+    return True
+
+
+def _missing(tree: Tree, programs: Mapping[str, str]) -> list[str]:
+    return [name for name in programs if not any(tree.has(f"{folder}/{name}") for folder in _FOLDERS)]
 
 
 def _forwarding(tree: Tree) -> Finding:

@@ -25,7 +25,7 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
         return
     findings = await asyncio.to_thread(
         check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root,
-        settings.libvirt_network, placement_settings(settings), settings.libvirt_gpus,
+        settings.libvirt_network, placement_settings(settings), settings.libvirt_gpus, settings.libvirt_network_names,
     )  # fmt: skip
     for finding in findings:
         _log(finding)

@@ -68,7 +68,7 @@ def _libvirt(settings: Settings) -> Driver:
     try:
         # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
         from node_agent.drivers.libvirt.driver import LibvirtDriver
-        from node_agent.drivers.libvirt.network.rules import Policy
+        from node_agent.drivers.libvirt.network.rules import Naming, Policy
         from node_agent.drivers.libvirt.node import LibvirtLimits
         from node_agent.drivers.libvirt.starting import GpuSettings
     except ImportError as error:
@@ -95,7 +95,9 @@ def _libvirt(settings: Settings) -> Driver:
             "BERTH_LIBVIRT_NETWORK=bridge needs an address other than loopback as BERTH_AGENT_ADVERTISED_HOST"
         )
     uplink = _uplink(settings)
-    policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress, uplink)
+    names = settings.libvirt_network_names == "dnsmasq"
+    naming = Naming(settings.libvirt_network_domain, tuple(settings.libvirt_network_resolvers)) if names else None
+    policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress, uplink, naming)
     in_networks = settings.libvirt_network == "bridge"
     gpus = GpuSettings(settings.libvirt_gpus_after == "host") if settings.libvirt_gpus == "vfio" else None
     return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus)

@@ -2,7 +2,7 @@
 
 `NetworkOrder` is an optional member of a provision's parameters: only agents whose heartbeat names `TENANT_NETWORK_FEATURE`
 receive it, an agent of the version before would refuse the task. `SpanReport` is in the heartbeat of an agent that names
-`VXLAN_FEATURE`, `SpanAnswer` in the answer.
+`VXLAN_FEATURE`, `SpanAnswer` in the answer. `names` of an order are for agents with `NAMES_FEATURE`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,25 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Final, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, FailFast, Field, WithJsonSchema, model_validator
 
 from node_agent.wire.fields import FromServer, Wire
 
 TENANT_NETWORK_FEATURE: Final = "tenant_network"
 VXLAN_FEATURE: Final = "network_vxlan"
 """The agent connects its tenant networks with those of other nodes that name this feature."""
+NAMES_FEATURE: Final = "network_names"
+"""The agent answers DHCP and DNS in its tenant networks."""
 SSH_PORT: Final = 22
 VNI_MAX: Final = 2**24 - 1
 PUBLISHED_MAX: Final = 16
 SPANNED_GUESTS_MAX: Final = 10_000
 """Guests on other nodes, and networks, in one answer."""
+NAMES_MAX: Final = 2
+"""Of a guest: its host name, and the one that is leased to it."""
+LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+"""A name without dots (RFC 1123 §2.1), in lower case: nothing in it is special to a name server's files."""
+_Names = Annotated[list[Annotated[str, Field(pattern=LABEL)]], Field(max_length=NAMES_MAX), FailFast()]
 _Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 _Vni = Annotated[int, Field(strict=True, ge=1, le=VNI_MAX)]
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][26ae](:[0-9a-f]{2}){5}$")]
@@ -51,6 +58,11 @@ Underlay = Annotated[IPv4Address, AfterValidator(_of_a_host), WithJsonSchema(_HO
 """The address at which a node sends and receives VXLAN packets."""
 
 
+def host_name(allocation_id: UUID) -> str:
+    """The host name of a guest (RFC 1123)."""
+    return f"berth-{allocation_id}"
+
+
 class PublishedPort(Wire):
     """A TCP port of the node's address that leads to a port of the guest."""
 
@@ -59,7 +71,10 @@ class PublishedPort(Wire):
 
 
 class NetworkOrder(Wire):
-    """The network of one guest. `vni` names the network in its region (RFC 7348); `gateway` is the node's address in it."""
+    """The network of one guest. `vni` names the network in its region (RFC 7348); `gateway` is the node's address in it.
+
+    `names`: the guest's in the network, its host name first.
+    """
 
     network_id: UUID
     vni: _Vni
@@ -68,6 +83,8 @@ class NetworkOrder(Wire):
     address: IPv4Address
     mac: _Mac
     published: Annotated[list[PublishedPort], Field(min_length=1, max_length=PUBLISHED_MAX)]
+    # Left out if there are none: an agent of the version before refuses unknown parameters.
+    names: _Names = Field(default_factory=list, exclude_if=lambda it: not it)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -89,11 +106,12 @@ class NetworkOrder(Wire):
 
 
 class RemoteGuest(FromServer):
-    """A guest of a network on another node; `underlay` is that node's."""
+    """A guest of a network on another node; `underlay` is that node's, `names` are as in its order."""
 
     address: _Address
     mac: _Mac
     underlay: Underlay
+    names: _Names = Field(default_factory=list)
 
 
 class SpannedNetwork(FromServer):

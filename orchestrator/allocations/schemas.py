@@ -145,7 +145,13 @@ class AllocationNetwork(BaseModel):
 
     address: str = Field(description="IPv4, leased to this allocation alone")
     subnet: str = Field(description="the tenant's network in the region, in CIDR notation")
-    gateway: str = Field(description="the node's address in the network; the node offers nothing there")
+    gateway: str = Field(
+        description="the node's address in the network; DHCP and DNS answer there unless the node has them off"
+    )
+    names: list[str] = Field(
+        description="the guest's names in the network: its host name and, if it is a DNS label that no other guest of the"
+        " network had at the first attempt, the allocation's name in lower case"
+    )
     published: list[PublishedPort]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
+
+from node_agent.wire.networks import LABEL
 
 POOL = IPv4Network("10.64.0.0/10")
 GATEWAY_HOST = 1
@@ -28,6 +31,19 @@ class NetworkLimits:
 def gateway_of(subnet: IPv4Network) -> IPv4Address:
     """The node's address in a network."""
     return subnet[GATEWAY_HOST]
+
+
+def label_of(name: str | None) -> str | None:
+    """The name of an allocation as its guest's in the network, in lower case.
+
+    None if it is no DNS label, could be taken for an address or for a host name, or always means the guest that asks.
+    """
+    if name is None or not name.isascii():
+        return None
+    label = name.lower()
+    if re.fullmatch(LABEL, label) is None or label.isdecimal() or label.startswith("berth-") or label == "localhost":
+        return None
+    return label
 
 
 def mac_of(address: IPv4Address) -> str:

@@ -1,7 +1,7 @@
 """The tables of tenant networks.
 
-Created by r0040_tenant_networks.py and r0041_spanned_networks.py of migrations/versions/from_0032, which explain columns; a
-test keeps both equal.
+Created by r0040_tenant_networks.py and r0041_spanned_networks.py of migrations/versions/from_0032, and r0068_names_of_guests.py
+of from_0057, which explain columns; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ network_addresses = Table(
     Column("network_id", Uuid, ForeignKey("networks.id", ondelete="CASCADE"), nullable=False),
     Column("address", INET, nullable=False),
     Column("leased_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("name", Text),
+    CheckConstraint("name ~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'", name="network_name_is_a_label"),
     CheckConstraint("family(address) = 4 and masklen(address) = 32", name="network_address_is_a_host"),
     UniqueConstraint("network_id", "address", name="network_address_once"),
+    UniqueConstraint("network_id", "name", name="network_name_once"),
 )
 
 published_ports = Table(

@@ -165,7 +165,7 @@ def test_what_a_process_of_the_version_before_left_goes_with_its_tenant(database
         await release(context, seeded, allocation)
         await clean_up(context, database_url, allocation)
         with connect(database_url) as connection, connection.cursor() as cursor:
-            cursor.executemany("insert into network_addresses values (%s, %s, %s, %s)", left)
+            cursor.executemany("insert into network_addresses values (%s, %s, %s, %s, %s)", left)
             cursor.executemany("insert into published_ports values (%s, %s, %s, %s)", ports)
         await delete_tenant(context, operation(seeded), ADMIN, seeded.tenant_id)
 
@@ -215,7 +215,9 @@ def test_what_is_leased_is_shown_and_free_once_the_claim_is_closed(database_url:
         await provision(context, database_url, allocation)
         seen = await shown(context)
         port = seen.pop("published")[0]
-        assert seen == {"address": "10.64.0.2", "subnet": "10.64.0.0/24", "gateway": "10.64.0.1"}
+        assert seen == {
+            "address": "10.64.0.2", "subnet": "10.64.0.0/24", "gateway": "10.64.0.1", "names": [f"berth-{allocation}"],
+        }  # fmt: skip
         assert port["guest_port"] == 22
         await release(context, seeded, allocation)
         assert len(rows_of(database_url, LEASES)) == 1, "until the cleanup is proven"

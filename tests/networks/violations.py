@@ -17,6 +17,11 @@ NETWORKS = [
         + _OF_ACTIVE,
     ),
     planted(
+        "a name of two guests", "networks", "of network",
+        "alter table network_addresses drop constraint network_name_once;"
+        " update network_addresses set name = 'web' where allocation_id in ({longer}, {active})",
+    ),
+    planted(
         "two networks that overlap", "networks", "overlap",
         "alter table networks drop constraint network_subnets_apart;"
         " insert into networks (tenant_id, region, vni, subnet) select id, 'north', 99, set_masklen(n.subnet, 23)"

@@ -14,6 +14,19 @@ CHECKS = {
     "network_address_is_a_host": Check(
         "network_addresses", ({"address": "10.64.0.2/24"}, {"address": "fd00::2"}), ({"address": "10.64.0.2"},)
     ),
+    "network_name_is_a_label": Check(
+        "network_addresses",
+        (
+            {"name": ""},
+            {"name": "a b"},
+            {"name": "a.b"},
+            {"name": "A"},
+            {"name": "-a"},
+            {"name": "a" * 64},
+            {"name": "a\n"},
+        ),
+        ({"name": "a"}, {"name": "a-1"}, {"name": "a" * 63}, {"name": None}),
+    ),
     "node_underlay_is_a_host": Check(
         "nodes", ({"underlay": "192.0.2.1/24"}, {"underlay": "fd00::2"}), ({"underlay": "192.0.2.1"},)
     ),

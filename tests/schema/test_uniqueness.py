@@ -53,6 +53,7 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "network_vni_once": ("networks", ("vni",)),
     "network_addresses_pkey": ("network_addresses", ("allocation_id",)),
     "network_address_once": ("network_addresses", ("network_id", "address")),
+    "network_name_once": ("network_addresses", ("network_id", "name")),
     "published_port_once": ("published_ports", ("node_id", "port")),
     "guest_port_once": ("published_ports", ("allocation_id", "guest_port")),
     "one_burn_in": ("node_burn_ins", ("node_id",)),
@@ -207,6 +208,7 @@ ROWS: dict[str, tuple[Row, Row]] = {
     "one_live_task_of_orphan": (ORPHANS_TASK, {"id": OTHER, "orphan_id": OTHER}),
     "one_live_task_of_deploy_system": (DEPLOY_TASK, {"id": OTHER, "node_id": OTHER, "deploy_epoch": 2}),
     "one_live_task": ({}, {"id": OTHER, "allocation_id": OTHER}),
+    "network_name_once": ({"name": "web"}, {**SECOND["network_addresses"], "name": "db"}),
     "wipe_certificate_number": (
         {"number": 2, "previous_sha256": OTHER_HASH},
         {"allocation_id": OTHER, "node_id": OTHER, "number": 3},

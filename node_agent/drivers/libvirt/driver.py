@@ -37,6 +37,7 @@ from node_agent.drivers.libvirt.disks import end_strays
 from node_agent.drivers.libvirt.first_boot import FirstBoots
 from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
+from node_agent.drivers.libvirt.network.dhcp import NameServers
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Policy
 from node_agent.drivers.libvirt.network.span import Span
@@ -93,7 +94,9 @@ class LibvirtDriver:
         self._slots_file, self._gpus = directory / SLOTS_FILE, gpus
         if policy is not None:
             span = Span(policy.uplink, directory / "networks.json") if policy.uplink is not None else None
-            self._node.networks = TenantNetworks(policy, self._node.guests_in_networks, span)
+            names = NameServers(directory / "networks", policy.naming, policy.mtu)
+            self._node.networks = TenantNetworks(policy, self._node.guests_in_networks, span, names)
+            self._node.network_domain = policy.naming.domain if policy.naming is not None else None
             self._node.network_mtu = policy.uplink.mtu if policy.uplink is not None else None
         self._under_way = UnderWay()
 

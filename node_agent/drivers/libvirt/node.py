@@ -59,6 +59,8 @@ class Node:
     """Of an agent with `BERTH_LIBVIRT_GPUS=vfio`."""
     network_mtu: int | None = None
     """Of guests in networks that span nodes."""
+    network_domain: str | None = None
+    """Of the names of guests in networks whose gateway is a resolver."""
 
     def directory(self, allocation_id: UUID) -> GuestDirectory:
         """The directory of an allocation."""

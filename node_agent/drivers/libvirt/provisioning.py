@@ -271,7 +271,7 @@ class Provisioning:
         seed = Seed(
             instance_id=str(record.allocation_id), hostname=parameters.hostname, user=parameters.image.login_user,
             ssh_public_keys=parameters.ssh_public_keys, nonce=nonce, user_data=parameters.user_data, network=record.network,
-            network_mtu=record.network_mtu,
+            network_mtu=record.network_mtu, network_domain=self._node.network_domain,
             host_key_private=None if private is None else private.decode(), host_key_public=public,
         )  # fmt: skip
         try:

@@ -59,6 +59,8 @@ class Seed:
     user_data: str | None
     network: NetworkOrder | None = None
     network_mtu: int | None = None
+    network_domain: str | None = None
+    """None: the gateway answers no DNS."""
 
 
 def write_seed(path: Path, seed: Seed) -> None:
@@ -69,7 +71,7 @@ def write_seed(path: Path, seed: Seed) -> None:
         "vendor-data": _vendor_data(seed),
     }
     if seed.network is not None:
-        files["network-config"] = _network_config(seed.network, seed.network_mtu)
+        files["network-config"] = _network_config(seed.network, seed.network_mtu, seed.network_domain)
     volume = pycdlib.PyCdlib()
     volume.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL)
     content = io.BytesIO()
@@ -93,14 +95,16 @@ def _meta_data(seed: Seed) -> str:
     return f"{names}public-keys:\n{keys}"
 
 
-def _network_config(network: NetworkOrder, mtu: int | None) -> str:
+def _network_config(network: NetworkOrder, mtu: int | None, domain: str | None) -> str:
     """Version 2 of cloud-init's network configuration: the leased address, and nothing by DHCP or IPv6."""
+    gateway = _quoted(str(network.gateway))
+    names = "" if domain is None else f"    nameservers: {{addresses: [{gateway}], search: [{_quoted(domain)}]}}\n"
     return (
         f"version: 2\nethernets:\n  tenant:\n    match: {{macaddress: {_quoted(network.mac)}}}\n"
         f"    dhcp4: false\n    dhcp6: false\n    accept-ra: false\n    link-local: []\n"
         f"{'' if mtu is None else f'    mtu: {mtu}{chr(10)}'}"
         f"    addresses: [{_quoted(f'{network.address}/{network.subnet.prefixlen}')}]\n"
-        f"    routes:\n    - {{to: 0.0.0.0/0, via: {_quoted(str(network.gateway))}}}\n"
+        f"    routes:\n    - {{to: 0.0.0.0/0, via: {gateway}}}\n{names}"
     )
 
 

@@ -99,7 +99,9 @@ async def _issue(
         valid_seconds = PROVISION_SECONDS_MAX if attempt == 1 else valid_seconds
     instructions.require_size_supported()
     faults = instructions.faults_for(context.fault_labels_allowed)
-    network = await lease_network(tx, subject, context.limits.networks) if instructions.networked else None
+    network = None
+    if instructions.networked:
+        network = instructions.understood(await lease_network(tx, subject, context.limits.networks, instructions.name))
     issued = await issue_task(
         tx,
         context.signer,

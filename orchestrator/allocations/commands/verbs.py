@@ -10,6 +10,7 @@ from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from node_agent.protocol import TaskType
+from node_agent.wire.networks import NetworkOrder
 from orchestrator.allocations.failures import Code, next_step_of, silence
 from orchestrator.allocations.outcomes import Begun, Concluded, Superseded, Waiting
 from orchestrator.allocations.rules import is_ordered, state_after_failure
@@ -36,6 +37,7 @@ from orchestrator.problems import InvalidState
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.site_tasks import is_deployed_by_site, verb_seconds_max
 from orchestrator.tasks.store.tasks import (
+    Instructions,
     SizeUnsupported,
     issue_task,
     mark_task_expired,
@@ -83,6 +85,12 @@ async def order_verb(
 
 async def _is_by_site(tx: Transaction, subject: Subject) -> bool:
     return subject.shape is Shape.BAREMETAL and await is_deployed_by_site(tx, subject.id)
+
+
+async def _network(tx: Transaction, subject: Subject, instructions: Instructions) -> NetworkOrder | None:
+    """What is leased to the allocation, as its node's agent reads it."""
+    found = await find_network(tx, subject.id) if instructions.networked else None
+    return None if found is None else instructions.understood(found)
 
 
 async def _order(
@@ -138,7 +146,7 @@ async def _begin(context: Context, tx: Transaction, allocation_id: UUID, notify:
         verb_parameters(
             subject, verb, instructions, instructions.faults_for(context.fault_labels_allowed),
             context.limits.release_graceful_seconds,
-            await find_network(tx, subject.id) if verb is Verb.REBUILD and instructions.networked else None,
+            await _network(tx, subject, instructions) if verb is Verb.REBUILD else None,
         ),
         node_epoch=instructions.node_epoch,
         fence=subject.fence,

@@ -39,7 +39,8 @@ array(select unit - node.unit_base from unnest(claim.units) part, generate_serie
       order by unit)
 """
 _NETWORK = """
-(select jsonb_build_object('address', host(x.address), 'subnet', w.subnet, 'gateway', host(w.subnet + 1), 'published',
+(select jsonb_build_object('address', host(x.address), 'subnet', w.subnet, 'gateway', host(w.subnet + 1),
+            'names', array_remove(array['berth-' || x.allocation_id, x.name], null), 'published',
             (select jsonb_agg(jsonb_build_object('port', p.port, 'guest_port', p.guest_port) order by p.port)
              from published_ports p where p.allocation_id = x.allocation_id))
  from network_addresses x join networks w on w.id = x.network_id where x.allocation_id = a.id)

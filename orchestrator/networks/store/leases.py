@@ -1,4 +1,4 @@
-"""SQL of tenant networks: an address and a port are leased with the first provision task and end with the claim.
+"""SQL of tenant networks: an address, a name and a port are leased with the first provision task and end with the claim.
 
 The caller holds the locks of the allocation and of its node (`lock_allocation`), so ports of one node are leased one after
 another. Addresses of one network are leased under the lock of its row, and new networks under an advisory lock.
@@ -12,10 +12,10 @@ from uuid import UUID
 
 from sqlalchemy import Row
 
-from node_agent.wire.networks import SSH_PORT, VNI_MAX, NetworkOrder, PublishedPort
+from node_agent.wire.networks import SSH_PORT, VNI_MAX, NetworkOrder, PublishedPort, host_name
 from orchestrator.allocations.subject import Subject
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.networks.rules import GATEWAY_HOST, NetworkLimits, gateway_of, mac_of
+from orchestrator.networks.rules import GATEWAY_HOST, NetworkLimits, gateway_of, label_of, mac_of
 
 
 class NetworkFull(Exception):
@@ -23,7 +23,7 @@ class NetworkFull(Exception):
 
 
 _FIND = """
-select w.id, w.vni, w.subnet, host(x.address) as address,
+select w.id, w.vni, w.subnet, host(x.address) as address, x.name,
        (select array_agg(array[p.port, p.guest_port] order by p.port) from published_ports p
         where p.allocation_id = x.allocation_id) as published
 from network_addresses x join networks w on w.id = x.network_id where x.allocation_id = :allocation_id
@@ -47,17 +47,19 @@ on conflict (tenant_id, region) do nothing
 """
 _LEASE_ADDRESS = """
 with leased as (
-    insert into network_addresses (allocation_id, network_id, address)
-    select :allocation_id, :network_id, cast(:base as inet) + place
+    insert into network_addresses (allocation_id, network_id, address, name)
+    select :allocation_id, :network_id, cast(:base as inet) + place,
+           case when not exists (select from network_addresses x where x.network_id = :network_id and x.name = :name)
+                then cast(:name as text) end
     from generate_series(cast(:first as bigint), cast(:last as bigint)) place
     where not exists (select from network_addresses x
                       where x.network_id = :network_id and x.address = cast(:base as inet) + place)
     order by place limit 1
-    returning host(address) as address
+    returning host(address) as address, name
 ), changed as (
     update networks set members_version = members_version + 1 where id = :network_id and exists (select from leased)
 )
-select address from leased
+select address, name from leased
 """
 # Any free port: the one that was freed last may still be in the configuration of its last tenant.
 _LEASE_PORT = """
@@ -74,12 +76,16 @@ async def find_network(reading: Reading, allocation_id: UUID) -> NetworkOrder | 
     row = (await reading.execute(_FIND, {"allocation_id": allocation_id})).first()
     if row is None:
         return None
-    return _order(row.id, row.vni, IPv4Network(str(row.subnet)), IPv4Address(row.address), row.published)
+    order = _order(row.id, row.vni, IPv4Network(str(row.subnet)), IPv4Address(row.address), row.published)
+    return _named(order, allocation_id, row.name)
 
 
-async def lease_network(tx: Transaction, subject: Subject, limits: NetworkLimits) -> NetworkOrder:
+async def lease_network(
+    tx: Transaction, subject: Subject, limits: NetworkLimits, name: str | None = None
+) -> NetworkOrder:
     """Lease an address in the tenant's network and a port of the node, or return what is leased already.
 
+    `name`: of the allocation. It is leased with the address if it is a label that no guest of the network has.
     Raises `NetworkFull`; what was written before stays with the caller's transaction.
     """
     found = await find_network(tx, subject.id)
@@ -87,16 +93,16 @@ async def lease_network(tx: Transaction, subject: Subject, limits: NetworkLimits
         return found
     network = await _lock_network(tx, subject, limits)
     subnet = IPv4Network(str(network.subnet))
-    address = (
+    leased = (
         await tx.execute(
             _LEASE_ADDRESS,
             {
                 "allocation_id": subject.id, "network_id": network.id, "base": str(subnet.network_address),
-                "first": GATEWAY_HOST + 1, "last": subnet.num_addresses - 2,
+                "first": GATEWAY_HOST + 1, "last": subnet.num_addresses - 2, "name": label_of(name),
             },
         )
-    ).scalar_one_or_none()  # fmt: skip
-    if address is None:
+    ).one_or_none()  # fmt: skip
+    if leased is None:
         raise NetworkFull(
             f"the network of tenant {subject.tenant_id} in {subject.region} has no free address in {subnet}"
         )
@@ -111,7 +117,8 @@ async def lease_network(tx: Transaction, subject: Subject, limits: NetworkLimits
     ).scalar_one_or_none()  # fmt: skip
     if port is None:
         raise NetworkFull(f"the node has no free port from {limits.port_first} to {limits.port_last}")
-    return _order(network.id, network.vni, subnet, IPv4Address(address), [[port, SSH_PORT]])
+    order = _order(network.id, network.vni, subnet, IPv4Address(leased.address), [[port, SSH_PORT]])
+    return _named(order, subject.id, leased.name)
 
 
 async def _lock_network(tx: Transaction, subject: Subject, limits: NetworkLimits) -> Row[Any]:
@@ -129,6 +136,15 @@ async def _lock_network(tx: Transaction, subject: Subject, limits: NetworkLimits
     if row is None:
         raise NetworkFull(f"the pool {limits.pool} has no free subnet of /{limits.prefix_length}")
     return row
+
+
+def names_of(allocation_id: UUID, name: str | None) -> list[str]:
+    """The names of a guest in its network: its host name, and the one that is leased to it."""
+    return [host_name(allocation_id), *([] if name is None else [name])]
+
+
+def _named(order: NetworkOrder, allocation_id: UUID, name: str | None) -> NetworkOrder:
+    return order.model_copy(update={"names": names_of(allocation_id, name)})
 
 
 def _order(

@@ -13,13 +13,15 @@ import structlog
 from node_agent.wire.networks import SPANNED_GUESTS_MAX, RemoteGuest, SpanAnswer, SpannedNetwork
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.networks.rules import mac_of
+from orchestrator.networks.store.leases import names_of
 
 log = structlog.get_logger("orchestrator.networks")
 
 _HERE = "select * from networks_on_node(:node_id)"
 # No guest on a node whose identity is in conflict: either machine may be the wrong one.
 _ELSEWHERE = """
-select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay
+select distinct w.id, w.vni, x.address as sorted, host(x.address) as address, host(n.underlay) as underlay,
+       x.allocation_id, x.name
 from networks w
 left join (
     network_addresses x
@@ -62,7 +64,8 @@ async def find_guests_elsewhere(
         network = networks.setdefault(row.id, SpannedNetwork(network_id=row.id, vni=row.vni, guests=[]))
         if row.address is not None:
             address = IPv4Address(row.address)
-            network.guests.append(RemoteGuest(address=address, mac=mac_of(address), underlay=IPv4Address(row.underlay)))
+            underlay, names = IPv4Address(row.underlay), names_of(row.allocation_id, row.name)
+            network.guests.append(RemoteGuest(address=address, mac=mac_of(address), underlay=underlay, names=names))
     return SpanAnswer(etag=here.etag, networks=list(networks.values()))
 
 

@@ -20,7 +20,7 @@ from node_agent.protocol import (
 )
 from node_agent.wire.guests import GUEST_SIZE_FEATURE, GuestSize, RestartPolicy
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE, BootFirmware, ImageFormat, ImageParameters, Readiness
-from node_agent.wire.networks import TENANT_NETWORK_FEATURE, NetworkOrder
+from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, NetworkOrder, host_name
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
@@ -63,6 +63,8 @@ class Instructions:
     """Whether the node's agent checks format and smallest disk of an image."""
     networked: bool
     """Whether the node's agent makes tenant networks."""
+    names_guests: bool
+    """Whether it answers DHCP and DNS in them."""
     agent_version: str | None
     sizes_guests: bool
     """Whether the node's agent makes guests of a stated size."""
@@ -102,6 +104,10 @@ class Instructions:
                 " stated size"
             )
 
+    def understood(self, network: NetworkOrder) -> NetworkOrder:
+        """The order as the node's agent reads it: without names if it is of the version before, or has them switched off."""
+        return network if self.names_guests else network.model_copy(update={"names": []})
+
     def for_site(self) -> Instructions:
         """The same for a machine that a site deploys: its deploy system checks images, and no agent makes guests or networks."""
         return replace(self, checks_images=True, sizes_guests=True, networked=False)
@@ -126,6 +132,7 @@ select n.epoch as node_epoch, n.faults, a.labels,
        a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
        i.name as image, i.url as image_url, i.sha256 as image_sha256,
        :image_checks = any (n.agent_features) as checks_images, :networks = any (n.agent_features) as networked,
+       :names = any (n.agent_features) as names_guests,
        :sizes = any (n.agent_features) as sizes_guests, n.agent_version, s.vcpus_per_gpu, s.memory_bytes_per_gpu,
        i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min,
        exists (select from restore_replays w where w.kind = 'release' and w.subject_id = a.id and w.done_at is null)
@@ -152,7 +159,10 @@ where id = :id and state in ('queued', 'dispatched')
 
 async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructions:
     """Node, slots, image and keys of an allocation."""
-    features = {"image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE, "sizes": GUEST_SIZE_FEATURE}
+    features = {
+        "image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE, "sizes": GUEST_SIZE_FEATURE,
+        "names": NAMES_FEATURE,
+    }  # fmt: skip
     row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, **features})).one()
     return Instructions(**row._mapping)
 
@@ -160,7 +170,7 @@ async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructio
 def provision_parameters(
     subject: Subject, instructions: Instructions, faults: dict[str, str], network: NetworkOrder | None
 ) -> ProvisionParameters:
-    """What the node needs to make the allocation usable. The host's name is the allocation's id (RFC 1123)."""
+    """What the node needs to make the allocation usable."""
     return ProvisionParameters(
         slots=instructions.slots,
         gpu_model=instructions.gpu_model,
@@ -168,7 +178,7 @@ def provision_parameters(
         ssh_public_keys=instructions.ssh_public_keys,
         user_data=instructions.user_data,
         restart_policy=RestartPolicy(instructions.restart_policy),
-        hostname=f"berth-{subject.id}",
+        hostname=host_name(subject.id),
         faults=faults,
         network=network,
         guest_size=instructions.guest_size,

@@ -21,6 +21,10 @@ OF_ANOTHER_TENANT = """
 select x.allocation_id, x.network_id from network_addresses x join networks w on w.id = x.network_id
 join allocations a on a.id = x.allocation_id where (a.tenant_id, a.region) <> (w.tenant_id, w.region)
 """
+NAME_TWICE = """
+select x.name, x.network_id, count(*) from network_addresses x where x.name is not null
+group by x.network_id, x.name having count(*) > 1
+"""
 OVER = """
 select x.allocation_id, host(x.address) from network_addresses x join allocations a on a.id = x.allocation_id
 join claims c on c.id = a.claim_id where c.closed_at is not null
@@ -32,12 +36,14 @@ where a.node_id is distinct from p.node_id
 
 
 def check_leased_networks(connection: Connection, _: Bounds) -> Verdict:
-    """No address, port or VNI is leased twice, in another tenant's network, or after the claim was closed."""
+    """No address, name, port or VNI is leased twice, in another tenant's network, or after the claim was closed."""
     verdict = Verdict(
-        "networks", "addresses, ports and VNIs are leased once, in the tenant's network, until the claim is closed"
+        "networks",
+        "addresses, names, ports and VNIs are leased once, in the tenant's network, until the claim is closed",
     )
     verdict.count(connection, "select count(*) from network_addresses")
     verdict.scan(connection, TWICE, "address {0} of network {1} is leased {2} times")
+    verdict.scan(connection, NAME_TWICE, "name {0} of network {1} is leased {2} times")
     verdict.scan(connection, VNI_TWICE, "VNI {0} is leased to {1} networks")
     verdict.scan(connection, VNI_TO_COME, "network {0} has VNI {1}, which the sequence has still to draw")
     verdict.scan(connection, OVERLAPPING, "the subnets of networks {0} and {1} overlap")

@@ -11,6 +11,7 @@ from tests.libvirt_driver.network.stage import A1, A2
 
 MARK = b"berth-test-frame"
 BROADCAST = "ff:ff:ff:ff:ff:ff"
+ALL_NODES = "33:33:00:00:00:01"
 # Prints the numbers of those that arrive, until as many have come or it is silent.
 SENDER = """
 import socket, sys
@@ -77,6 +78,8 @@ def frames() -> tuple[Forged, ...]:
     own, other = A1.order.address, A2.order.address
     gateway, strange = A1.order.gateway, "52:54:00:00:00:77"
     udp = (67).to_bytes(2, "big") + (68).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
+    asks = (68).to_bytes(2, "big") + (67).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
+    serves = (547).to_bytes(2, "big") + (546).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
     known = [
         ("honest ipv4", frame(0x0800, ipv4(own, _end(0)))),
         ("honest arp", frame(0x0806, arp(A1.order.mac, own) + _end(1))),
@@ -93,6 +96,9 @@ def frames() -> tuple[Forged, ...]:
         ("dhcp server", frame(0x0800, ipv4(own, udp + _end(12), protocol=17))),
         ("other protocol", frame(0x88B5, _end(13))),
         ("broadcast of a forged address", frame(0x0800, ipv4(other, _end(14)), target=BROADCAST)),
+        ("request to a dhcp server", frame(0x0800, ipv4(own, asks + _end(15), protocol=17), target=BROADCAST)),
+        ("router advertisement", frame(0x86DD, _ipv6(58, bytes([134]) + bytes(15) + _end(16)), target=ALL_NODES)),
+        ("dhcpv6 server", frame(0x86DD, _ipv6(17, serves + _end(17)), target=ALL_NODES)),
     ]
     return tuple(Forged(name, content) for name, content in known)
 
@@ -110,6 +116,12 @@ def arrived() -> list[str]:
     subprocess.run(["ip", "netns", "exec", "a1", sys.executable, "-Sc", SENDER, *sent], check=True)
     said, _ = receiver.communicate(timeout=30)
     return [known[number].name for number in sorted({int(line) for line in said.split()})]
+
+
+def _ipv6(protocol: int, payload: bytes) -> bytes:
+    """An IPv6 packet of a link-local address to all nodes of the link."""
+    addresses = bytes.fromhex("fe80" + "00" * 13 + "01" + "ff02" + "00" * 13 + "01")
+    return bytes.fromhex("60000000") + len(payload).to_bytes(2, "big") + bytes([protocol, 255]) + addresses + payload
 
 
 def _end(number: int) -> bytes:

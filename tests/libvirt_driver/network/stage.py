@@ -21,7 +21,7 @@ from uuid import UUID
 
 import pytest
 
-from node_agent.drivers.libvirt.network.rules import Guest, Policy
+from node_agent.drivers.libvirt.network.rules import Guest, Naming, Policy
 from node_agent.wire.networks import NetworkOrder, PublishedPort
 
 UPLINK, INTERNET = "198.51.100.1", "198.51.100.2"
@@ -67,6 +67,12 @@ def why_no_networks() -> str | None:
     return None if done.returncode == 0 else f"this kernel makes no tenant networks: {done.stderr.strip()[-200:]}"
 
 
+def why_no_name_servers() -> str | None:
+    """What this machine lacks to serve names; None if nothing."""
+    missing = [name for name in ("dnsmasq", "setpriv") if shutil.which(name, path=_path()) is None]
+    return f"names of guests need dnsmasq-base: {', '.join(missing)} is not installed" if missing else why_no_networks()
+
+
 def staged(module: str, *arguments: str) -> Any:
     """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
     if (reason := why_no_networks()) is not None:
@@ -94,9 +100,9 @@ def guest(number: int, vni: int, host: int) -> Guest:
 A1, A2, B1 = guest(1, 1, 11), guest(2, 1, 12), guest(3, 2, 11)
 
 
-def policy(*, egress: bool = False) -> Policy:
+def policy(*, egress: bool = False, naming: Naming | None = None) -> Policy:
     """The node's: published ports at its uplink, private networks closed."""
-    return Policy(IPv4Address(UPLINK), CLOSED, egress)
+    return Policy(IPv4Address(UPLINK), CLOSED, egress, naming=naming)
 
 
 def sh(text: str, namespace: str | None = None, *, check: bool = True) -> str:

@@ -39,14 +39,14 @@ def verdicts() -> Any:
 
 
 @pytest.mark.parametrize("name", PASSING)
-@pytest.mark.parametrize("setting", ["rules", "bridge netfilter", "egress"])
+@pytest.mark.parametrize("setting", ["rules", "bridge netfilter", "egress", "names"])
 def test_what_passes(verdicts: Any, setting: str, name: str) -> None:
     assert verdicts[setting][name] == PASSING[name]
 
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_what_does_not_pass_and_would_without_the_rules(verdicts: Any, name: str) -> None:
-    assert (verdicts["rules"][name], verdicts["bridge netfilter"][name]) == ("", "")
+    assert [verdicts[setting][name] for setting in ("rules", "bridge netfilter", "names")] == ["", "", ""]
     assert bool(verdicts["no rules"][name]) is (name not in WITHOUT_CONTROL)
 
 
@@ -75,6 +75,7 @@ def test_egress_is_a_setting_and_opens_nothing_else(verdicts: Any) -> None:
 @pytest.mark.parametrize("name", [one.name for one in frames()])
 def test_a_forged_frame_reaches_no_neighbour_and_would_without_the_rules(verdicts: Any, name: str) -> None:
     assert (name in verdicts["frames, rules"]) is name.startswith("honest")
+    assert (name in verdicts["frames, names"]) is name.startswith("honest")
     assert name in verdicts["frames, no rules"]
 
 

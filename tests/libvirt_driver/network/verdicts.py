@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.programs import apply_rules
-from node_agent.drivers.libvirt.network.rules import Guest, replacement
+from node_agent.drivers.libvirt.network.rules import Guest, Naming, replacement
 from tests.libvirt_driver.network.frames import arrived
 from tests.libvirt_driver.network.stage import (
     A1,
@@ -127,6 +127,13 @@ async def main() -> None:
         open_networks = TenantNetworks(policy(egress=True), lambda: guests)
         await open_networks.start()
         found["egress"] = seen()
+        open_networks.close()
+        # The rules alone: nothing answers at the ports that they open.
+        naming = TenantNetworks(policy(naming=Naming("berth.internal")), lambda: guests)
+        await naming.start()
+        found["names"], found["frames, names"] = seen(), arrived()
+        naming.close()
+        await open_networks.start()
         # One guest leaves: the others keep what they have.
         await open_networks.take_out(A2.allocation_id)
         guests.remove(A2)

@@ -6,5 +6,6 @@ programs  `ip`, `nft` and `conntrack`
 links     bridges and taps
 uplinks   the ports of bridges that lead to other nodes
 span      which guests other nodes have
+dhcp      DHCP and DNS for the guests of the node
 networks  the whole: brings guests in, takes them out, repairs
 """

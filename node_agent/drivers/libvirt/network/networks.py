@@ -2,7 +2,7 @@
 
 What should be is in the records of the guests; what is, in the kernel. An agent that starts makes the second equal the first.
 The rules are replaced as a whole then, and when they differ from what the agent left, for example after `nft flush ruleset`, and
-when a network gets or loses a guest on another node.
+when a network gets or loses a guest on another node. A network's name server knows its guests before one of them starts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.drivers.libvirt.network.dhcp import NameServers, served
 from node_agent.drivers.libvirt.network.links import (
     Link,
     is_complete,
@@ -52,13 +53,17 @@ _OWNER = "\0berth-tenant-networks"
 class TenantNetworks:
     """Bridges, taps, uplinks and rules of this network namespace. `guests` returns those that should be there, by their records.
 
-    `span`: what is known of other nodes; None if networks end at this node.
+    `span`: what is known of other nodes; None if networks end at this node. `name_servers`: None for tests of the rest.
     """
 
-    def __init__(self, policy: Policy, guests: Callable[[], list[Guest]], span: Span | None = None) -> None:
+    def __init__(
+        self, policy: Policy, guests: Callable[[], list[Guest]], span: Span | None = None,
+        name_servers: NameServers | None = None,
+    ) -> None:  # fmt: skip
         self._policy = policy
         self._guests = guests
         self._span = span
+        self._name_servers = name_servers
         self._remotes: tuple[Remote, ...] = ()
         """Those that the rules name."""
         self._lock = asyncio.Lock()
@@ -131,6 +136,7 @@ class TenantNetworks:
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
             self._replace_among(others, guest)
         self._connect(guest)
+        self._serve(guest, [*others, guest])
         make_tap(guest, links())
         self._left = listed_rules(TABLES)
         self._brought_in.add(guest.allocation_id)
@@ -166,10 +172,18 @@ class TenantNetworks:
         if address is not None and address not in {str(guest.order.address) for guest in others}:
             forget_connections(address)
         if own is not None and own.bridge not in {guest.bridge for guest in others}:
+            if self._name_servers is not None and self._name_servers.end(own.order.vni):
+                removed.append("name server")
             for name in (own.uplink, own.bridge):
                 if name in there:
                     remove_link(name)
                     removed.append(name)
+        elif own is not None:
+            try:
+                self._serve(own, others)
+            except OSError as error:
+                # Its name leads nowhere until the next repair.
+                log.error("network_without_names", network_id=str(own.order.network_id), why=str(error))
         return removed
 
     def _remove_rules(self, own: Guest | None, others: list[Guest], listed: str | None) -> None:
@@ -192,7 +206,10 @@ class TenantNetworks:
         elif self._differs(guests):
             self._rebuild()
             log.info("tenant_networks_connected", guests_elsewhere=len(self._remotes))
-        return not whole
+        started = self._serve_all(guests)
+        if started and whole:
+            log.warning("name_servers_restored", networks=started)
+        return not whole or bool(started)
 
     def _rebuild(self) -> None:
         """Raises OSError for the rules; a guest that fails is logged, and the others go on."""
@@ -213,6 +230,31 @@ class TenantNetworks:
                 self._connect(guest)
             except OSError as error:
                 log.error("guest_without_network", allocation_id=str(guest.allocation_id), why=str(error))
+        self._serve_all(guests)
+
+    def _serve(self, guest: Guest, guests: list[Guest]) -> None:
+        """The name server of this guest's network knows these guests of it. Raises OSError."""
+        if self._name_servers is not None:
+            self._name_servers.serve(served(guests, self._remotes)[guest.order.vni])
+
+    def _serve_all(self, guests: list[Guest]) -> list[int]:
+        """Each network has its name server and no other has one; those that were started. What fails is logged."""
+        started: list[int] = []
+        if self._name_servers is None:
+            return started
+        networks = served(guests, self._remotes)
+        try:
+            for vni in self._name_servers.end_others(networks):
+                log.warning("stray_name_server_ended", network=vni)
+        except OSError as error:
+            log.error("stray_name_server_stays", why=str(error))
+        for vni, network in networks.items():
+            try:
+                if self._name_servers.serve(network):
+                    started.append(vni)
+            except OSError as error:
+                log.error("network_without_names", network_id=str(network.order.network_id), why=str(error))
+        return started
 
     def _replace(self, guests: list[Guest]) -> None:
         remotes = self._wanted_remotes(guests)

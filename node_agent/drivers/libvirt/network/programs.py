@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 from berth.process.json_objects import JsonObject
+from node_agent.drivers.libvirt.network.rules import ASKING
 
 PROGRAM_SECONDS_MAX = 20.0
+_COUNTED = re.compile(rf"(set {ASKING} \{{[^}}]*?)\s*elements = \{{[^}}]*\}}")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -39,11 +42,15 @@ def apply_rules(text: str) -> None:
 
 
 def listed_rules(tables: tuple[str, ...]) -> str | None:
-    """The tables as nftables lists them, without counters; None if one is not there. Raises NetworkError."""
+    """The tables as nftables lists them, without counters and what the kernel counts requests in; None if one is not there.
+
+    Raises NetworkError.
+    """
     found = {f"{one['table']['family']} {one['table']['name']}" for one in _json("nft", "-j", "list", "tables")}
     if not found >= set(tables):
         return None
-    return "".join(call("nft", "-s", "list", "table", *table.split()) for table in tables)
+    text = "".join(call("nft", "-s", "list", "table", *table.split()) for table in tables)
+    return _COUNTED.sub(r"\1", text)
 
 
 def forget_connections(address: str) -> None:

@@ -11,6 +11,9 @@ node and the rest. A chain of another table can still drop what these accept, an
 A network's uplink, its bridge's port to other nodes, is filtered as taps are: a frame passes if MAC and IPv4 address are those
 of one guest of the network on another node. Nothing passes between uplink and node. VXLAN packets are accepted from the nodes
 that have guests of their network, and no guest can send any.
+
+Requests by DHCP and DNS reach the name server of the guest's own network at the node (`names`), so many of each guest in a
+second, and no other guest: requests to a DHCP server are never forwarded, and its answers are accepted from none.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from node_agent.drivers.libvirt.network.names import (
     tap_name,
     uplink_name,
 )
-from node_agent.wire.networks import NetworkOrder
+from node_agent.wire.networks import NetworkOrder, host_name
 
 TABLES = ("bridge berth", "inet berth")
 ALWAYS_CLOSED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
@@ -38,6 +41,12 @@ ALWAYS_CLOSED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0
 VXLAN_PORT = 4789
 VXLAN_OVERHEAD_BYTES = 50
 """RFC 7348, over IPv4."""
+ETHERNET_MTU = 1500
+
+ASKING = "asking"
+"""The set in which the kernel counts requests; its elements come and go by themselves."""
+ASKING_PER_SECOND = 200
+"""Packets of one guest to the name server of its network."""
 
 _BRIDGE = f"""
 table bridge berth {{
@@ -56,6 +65,7 @@ table bridge berth {{
     ether type arp iifname . arp saddr ether . arp saddr ip @addresses accept
     ether type arp counter drop comment "arp"
     ether type ip udp sport 67 counter drop comment "dhcp server"
+    {{asking}}
     ether type ip iifname . ether saddr . ip saddr @addresses accept
     ether type ip counter drop comment "ipv4"
     counter drop comment "other protocols"
@@ -64,6 +74,10 @@ table bridge berth {{
     type filter hook input priority -300; policy accept;
     iifname "{TAP_PREFIX}*" ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 counter drop comment "link-local"
     iifname "{UPLINK_PREFIX}*" counter drop comment "other nodes to node"
+  }}
+  chain forward {{
+    type filter hook forward priority -300; policy accept;
+    ether type ip udp dport 67 counter drop comment "dhcp to others"
   }}
   chain output {{
     type filter hook output priority -300; policy accept;
@@ -77,6 +91,9 @@ table inet berth {{
   set guests {{ type ipv4_addr; {{guests}}}}
   set bridges {{ type ifname . ifname; {{bridges}}}}
   map published {{ type ipv4_addr . inet_service : ipv4_addr . inet_service; {{published}}}}
+  set gateways {{ type ifname . ipv4_addr; {{gateways}}}}
+  set servers {{ type ipv4_addr; {{servers}}}}
+  set {ASKING} {{ type ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }}
   set peers {{ typeof ip saddr . @th,96,24; {{peers}}}}
   chain prerouting {{
     type filter hook prerouting priority -300; policy accept;
@@ -118,11 +135,18 @@ table inet berth {{
   chain input {{
     type filter hook input priority 0; policy accept;
     iifname "{BRIDGE_PREFIX}*" jump to_node
+    iifname != "lo" meta l4proto {{ tcp, udp }} ip daddr @servers th dport 53 counter drop comment "names from outside"
   }}
   chain to_node {{
+    {{services}}
     ct state established,related accept
     icmp type echo-request limit rate 20/second accept
     counter drop comment "node"
+  }}
+  chain names {{
+    update @{ASKING} {{ ether saddr limit rate over {ASKING_PER_SECOND}/second burst {2 * ASKING_PER_SECOND} packets }} \
+      counter drop comment "asks too often"
+    accept
   }}
   chain outbound {{
     type nat hook postrouting priority 100; policy accept;
@@ -132,6 +156,11 @@ table inet berth {{
 """
 
 
+# A guest that has no address yet has none as source; its MAC address was checked before.
+_ASKING = f'iifname "{TAP_PREFIX}*" ip saddr 0.0.0.0 ip daddr 255.255.255.255 udp sport 68 udp dport 67 accept'
+_SERVICES = """iifname . ip daddr @gateways meta l4proto { tcp, udp } th dport 53 goto names
+    iifname . ip daddr @gateways udp sport 68 udp dport 67 goto names
+    ip daddr 255.255.255.255 udp sport 68 udp dport 67 goto names"""
 # A packet with a peer's address that arrives on another interface than that peer's is forged.
 _UNDERLAY = f"""udp dport {VXLAN_PORT} fib saddr . iif oif missing counter drop comment "not from its interface"
     udp dport {VXLAN_PORT} ip daddr {{local}} ip saddr . @th,96,24 @peers accept
@@ -151,27 +180,42 @@ class Uplink:
 
 
 @dataclass(frozen=True)
+class Naming:
+    """DHCP and DNS of the node's networks. `domain` is that of guests' names; `resolvers` are asked for all others."""
+
+    domain: str
+    resolvers: tuple[IPv4Address, ...] = ()
+
+
+@dataclass(frozen=True)
 class Policy:
     """What holds for every guest of the node. `host` is the address of published ports, `closed` what no guest reaches.
 
     `egress`: whether guests reach what is neither closed nor another network, with the node's address as source. `uplink`: None
-    if networks end at the node.
+    if networks end at the node. `naming`: None if guests get neither addresses by DHCP nor names.
     """
 
     host: IPv4Address
     closed: tuple[IPv4Network, ...]
     egress: bool
     uplink: Uplink | None = None
+    naming: Naming | None = None
+
+    @property
+    def mtu(self) -> int:
+        """The largest IP packet of a guest."""
+        return ETHERNET_MTU if self.uplink is None else self.uplink.mtu
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A guest of network `vni` on another node, whose underlay address is `underlay`."""
+    """A guest of network `vni` on another node, whose underlay address is `underlay`; `names` are its own in the network."""
 
     vni: int
     mac: str
     address: IPv4Address
     underlay: IPv4Address
+    names: tuple[str, ...] = ()
 
     @property
     def uplink(self) -> str:
@@ -195,6 +239,11 @@ class Guest:
     def tap(self) -> str:
         """The name of its tap."""
         return tap_name(self.allocation_id)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names in the network, its host name first. An order of an earlier control plane names none."""
+        return tuple(self.order.names) or (host_name(self.allocation_id),)
 
     @property
     def bridge(self) -> str:
@@ -240,13 +289,14 @@ def replacement(policy: Policy, guests: Iterable[Guest], remotes: Iterable[Remot
     closed = ", ".join(
         map(str, sorted({*ALWAYS_CLOSED, *policy.closed, *(policy.uplink.peers if policy.uplink else ())}))
     )
-    bridge = _filled(_BRIDGE, filled)
+    bridge = _filled(_BRIDGE, {**filled, "asking": _ASKING if policy.naming else ""})
     inet = _filled(
         _INET,
         {
             **filled,
             "underlay": _filled(_UNDERLAY, {"local": str(policy.uplink.underlay)}) if policy.uplink else "",
             "closed": f"elements = {{ {closed} }}; ",
+            "services": _SERVICES if policy.naming else "",
             "outbound": "accept" if policy.egress else 'counter drop comment "outbound"',
             "masquerade": f'ip saddr @guests oifname != "{BRIDGE_PREFIX}*" masquerade' if policy.egress else "",
         },
@@ -275,7 +325,7 @@ def address_of(tap: str, listed: str) -> str | None:
 
 def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {
-        name: [] for name in ("cards", "addresses", "subnets", "guests", "bridges", "published")
+        name: [] for name in ("cards", "addresses", "subnets", "guests", "bridges", "gateways", "servers", "published")
     }
     for guest in guests:
         order = guest.order
@@ -285,7 +335,12 @@ def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
         found["published"] += [
             f"{policy.host} . {item.port} : {order.address} . {item.guest_port}" for item in order.published
         ]
-        for name, shared in (("subnets", str(order.subnet)), ("bridges", f'"{guest.bridge}" . "{guest.bridge}"')):
+        for name, shared in (
+            ("subnets", str(order.subnet)),
+            ("bridges", f'"{guest.bridge}" . "{guest.bridge}"'),
+            ("gateways", f'"{guest.bridge}" . {order.gateway}'),
+            ("servers", str(order.gateway)),
+        ):
             if shared not in found[name]:
                 found[name].append(shared)
     return found

@@ -70,7 +70,7 @@ class Span:
                     self._refuse(order, one, problem)
                     continue
                 taken |= {one.address, one.mac}
-                found.append(Remote(order.vni, one.mac, one.address, one.underlay))
+                found.append(Remote(order.vni, one.mac, one.address, one.underlay, tuple(one.names)))
         return tuple(sorted(found, key=lambda one: (one.vni, one.address)))
 
     def _problem(self, one: RemoteGuest, order: NetworkOrder, taken: set[IPv4Address | str]) -> str | None:

@@ -15,8 +15,9 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
+from node_agent.drivers.libvirt.network.dhcp import NameServers
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
-from node_agent.drivers.libvirt.network.rules import Guest, Policy, Uplink
+from node_agent.drivers.libvirt.network.rules import Guest, Naming, Policy, Uplink
 from node_agent.drivers.libvirt.network.span import Span
 from node_agent.wire.networks import RemoteGuest, SpannedNetwork
 from tests.libvirt_driver.network.stage import CLOSED, Stage, guest, sh
@@ -45,7 +46,9 @@ def spanned(node: str, *elsewhere: str) -> list[SpannedNetwork]:
             network_id=network_id,
             vni=order.vni,
             guests=[
-                RemoteGuest(address=it.address, mac=it.mac, underlay=UNDERLAYS[node_of(name)])
+                RemoteGuest(
+                    address=it.address, mac=it.mac, underlay=UNDERLAYS[node_of(name)], names=[f"berth-{name}", name]
+                )
                 for name in elsewhere
                 if node_of(name) != node and (it := GUESTS[name].order).network_id == network_id
             ],
@@ -57,16 +60,19 @@ def spanned(node: str, *elsewhere: str) -> list[SpannedNetwork]:
 class Node:
     """A node's process, which may be killed and started again in the same namespace and with the same file."""
 
-    def __init__(self, name: str, directory: Path, *guests: str, egress: bool = False) -> None:
+    def __init__(
+        self, name: str, directory: Path, *guests: str, egress: bool = False, domain: str | None = None
+    ) -> None:  # fmt: skip
         self.name = name
         self.directory = directory
         self.guests = guests
         self.egress = egress
+        self.domain = domain
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start its agent; raises what the start raises."""
-        options = json.dumps([self.name, str(self.directory), self.guests, self.egress])
+        options = json.dumps([self.name, str(self.directory), self.guests, self.egress, self.domain])
         self._process = subprocess.Popen(
             ["ip", "netns", "exec", self.name, sys.executable, "-m", __name__, options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -118,8 +124,8 @@ class Fabric:
         self.stage.end()
 
 
-def fabric_with(directory: str, *, egress: bool = False) -> Fabric:
-    """Three nodes with all guests; each agent is started and knows of all."""
+def fabric_with(directory: str, *, egress: bool = False, domain: str | None = None) -> Fabric:
+    """Three nodes with all guests; each agent is started and knows of all. `domain`: None if names are not served."""
     sh("ip link add fabric type bridge; ip addr add 192.0.2.99/24 dev fabric; ip link set fabric up")
     fabric = Fabric(Stage([]), {})
     for name, underlay in UNDERLAYS.items():
@@ -131,9 +137,9 @@ def fabric_with(directory: str, *, egress: bool = False) -> Fabric:
                 echo 1 >/proc/sys/net/ipv4/ip_forward; for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done""",
             name,
         )
-        (Path(directory) / name).mkdir()
+        (Path(directory) / name).mkdir(mode=0o755)
         guests = [one for one in GUESTS if node_of(one) == name]
-        fabric.nodes[name] = Node(name, Path(directory) / name, *guests, egress=egress)
+        fabric.nodes[name] = Node(name, Path(directory) / name, *guests, egress=egress, domain=domain)
     for name, one in GUESTS.items():
         _card(fabric.stage, name, one)
     for node in fabric.nodes.values():
@@ -154,11 +160,15 @@ def _card(stage: Stage, name: str, one: Guest) -> None:
     stage.serve(name, name, 22)
 
 
-async def _serve(name: str, directory: str, guests: list[str], egress: bool) -> None:
+async def _serve(name: str, directory: str, guests: list[str], egress: bool, domain: str | None) -> None:
     uplink = Uplink(UNDERLAYS[name], (FABRIC,), MTU)
     wanted = [GUESTS[one] for one in guests]
-    policy = Policy(UNDERLAYS[name], CLOSED, egress, uplink)
-    networks = TenantNetworks(policy, lambda: wanted, Span(uplink, Path(directory) / "networks.json"))
+    policy = Policy(UNDERLAYS[name], CLOSED, egress, uplink, Naming(domain) if domain else None)
+    span, names = (
+        Span(uplink, Path(directory) / "networks.json"),
+        NameServers(Path(directory) / "names", policy.naming, policy.mtu),
+    )
+    networks = TenantNetworks(policy, lambda: wanted, span, names)
     for line in sys.stdin:
         what, *arguments = json.loads(line)
         answer: Any = None

@@ -1,0 +1,1 @@
+"""DHCP and DNS in tenant networks, with dnsmasq and guests in network namespaces."""
