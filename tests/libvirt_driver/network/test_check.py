@@ -1,13 +1,15 @@
-"""Whether the agent may switch IPv6 off on taps and bridges."""
+"""Whether the agent may switch IPv6 off on taps and bridges, and can serve names."""
 
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from node_agent.checks.finding import Code, Severity
+from node_agent.checks.host import check_start
 from node_agent.checks.networks import IPV6_SETTING, check_tenant_networks
 from node_agent.discovery.reading import Gaps, Tree
 
@@ -15,12 +17,12 @@ from node_agent.discovery.reading import Gaps, Tree
 def test_a_setting_that_can_be_written_is_fine_and_stays(tmp_path: Path) -> None:
     (tmp_path / IPV6_SETTING).parent.mkdir(parents=True)
     (tmp_path / IPV6_SETTING).write_text("0\n")
-    assert check_tenant_networks(Tree(tmp_path, Gaps()))[-1].code is None
+    assert check_tenant_networks(Tree(tmp_path, Gaps()), names=False)[-1].code is None
     assert (tmp_path / IPV6_SETTING).read_text() == "0\n"
 
 
 def test_a_host_without_ipv6_is_fine(tmp_path: Path) -> None:
-    assert check_tenant_networks(Tree(tmp_path, Gaps()))[-1].code is None
+    assert check_tenant_networks(Tree(tmp_path, Gaps()), names=False)[-1].code is None
 
 
 def test_a_closed_setting_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +30,43 @@ def test_a_closed_setting_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr(os, "open", closed)
-    finding = check_tenant_networks(Tree(tmp_path, Gaps()))[-1]
+    finding = check_tenant_networks(Tree(tmp_path, Gaps()), names=False)[-1]
     assert (finding.code, finding.severity) == (Code.IPV6_SETTING_CLOSED, Severity.WARNS)
     assert "Read-only file system" in finding.found
+
+
+def with_programs(root: Path, *names: str) -> Tree:
+    """A host with these programs."""
+    (root / "usr/sbin").mkdir(parents=True)
+    for name in names:
+        (root / "usr/sbin" / name).touch()
+    return Tree(root, Gaps())
+
+
+@pytest.mark.parametrize("missing", ["dnsmasq", "setpriv"])
+def test_a_host_that_cannot_serve_names_is_refused_with_the_remedy(tmp_path: Path, missing: str) -> None:
+    tree = with_programs(tmp_path, *({"dnsmasq", "setpriv"} - {missing}))
+    finding = next(one for one in check_tenant_networks(tree, names=True) if one.name == "name server")
+    assert (finding.code, finding.severity) == (Code.NAME_SERVER_MISSING, Severity.REFUSES)
+    assert finding.found == f"{missing} is not installed"
+    package = {"dnsmasq": "dnsmasq-base", "setpriv": "util-linux"}[missing]
+    assert finding.remedy == (f"apt-get install --no-install-recommends {package}, or BERTH_LIBVIRT_NETWORK_NAMES=none")
+
+
+def test_the_account_of_the_name_server_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = with_programs(tmp_path, "dnsmasq", "setpriv")
+    accounts = {"dnsmasq": pwd.getpwuid(0)}
+    monkeypatch.setattr(pwd, "getpwnam", accounts.__getitem__)
+    assert next(one for one in check_tenant_networks(tree, names=True) if one.name == "name server").code is None
+    accounts.clear()
+    finding = next(one for one in check_tenant_networks(tree, names=True) if one.name == "name server")
+    assert (finding.code, finding.found) == (Code.NAME_SERVER_MISSING, "the account dnsmasq is missing")
+
+
+def test_a_host_that_serves_no_names_needs_no_server(tmp_path: Path) -> None:
+    assert "name server" not in {one.name for one in check_tenant_networks(with_programs(tmp_path), names=False)}
+    networked = {
+        names: {one.name for one in check_start(tmp_path, tmp_path, 64_500, tmp_path, "bridge", names=names)}
+        for names in ("dnsmasq", "none")
+    }
+    assert networked["dnsmasq"] - networked["none"] == {"name server"}

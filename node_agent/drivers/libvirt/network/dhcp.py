@@ -42,7 +42,8 @@ PACKET_BYTES_MAX = 1_232
 """Of answers over UDP: they are not fragmented (dnsflagday.net, 2020)."""
 _FIXED = (
     "--conf-file=/dev/null", "--pid-file", "--no-hosts", "--no-resolv", "--no-ident", "--bind-interfaces",
-    "--except-interface=lo", "--domain-needed", "--bogus-priv", f"--cache-size={CACHED_MAX}", f"--dns-forward-max={FORWARDED_AT_ONCE_MAX}",
+    "--except-interface=lo", "--domain-needed", "--bogus-priv",
+    f"--cache-size={CACHED_MAX}", f"--dns-forward-max={FORWARDED_AT_ONCE_MAX}",
     f"--edns-packet-max={PACKET_BYTES_MAX}", "--leasefile-ro", "--dhcp-authoritative", "--dhcp-ignore-names", "--no-ping",
     "--quiet-dhcp",
 )  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from node_agent.drivers.libvirt.network.dhcp import NameServers
+from node_agent.drivers.libvirt.network.dhcp import NameServers, served
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.programs import apply_rules
 from node_agent.drivers.libvirt.network.rules import Guest, Naming, Policy, replacement
@@ -91,12 +89,6 @@ def identity(pid: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def hang_up(node: Node) -> None:
-    """The processes read their files."""
-    for pid in node.pids():
-        os.kill(pid, signal.SIGHUP)
-
-
 def answered_otherwise() -> bool:
     """Whether a guest is not answered the truth any more; a signal takes a while."""
     return any(resolved("a2", "web", GATEWAY).get("answers") != ["10.66.1.11"] for _ in range(100))
@@ -168,20 +160,16 @@ def _addressed(namespace: str, guest: Guest) -> None:
 async def damages(node: Node) -> dict[str, Any]:
     """What is repaired: whether it was damaged, what is answered, and whether the processes are the same."""
     found: dict[str, Any] = {}
-    (bridge, other) = (A1.bridge, B1.bridge)
-
-    def hosts() -> Path:
-        return next(node.directory.glob("1-*/hosts"))
-
+    bridge, other, hosts = A1.bridge, B1.bridge, f"{node.directory}/1-*/hosts"
     for name, damage in {
-        "nothing": lambda: None,
-        "killed": lambda: [os.kill(pid, signal.SIGKILL) for pid in node.pids()],
-        "bridge gone": lambda: sh(f"ip link delete {bridge}"),
-        "another file": lambda: (hosts().write_text("10.66.1.99 web\n"), hang_up(node)),
-        "no file": lambda: (hosts().unlink(), hang_up(node)),
+        "nothing": "true",
+        "killed": "kill -KILL PIDS",
+        "bridge gone": f"ip link delete {bridge}",
+        "another file": f"for f in {hosts}; do echo 10.66.1.99 web >$f; done; kill -HUP PIDS",
+        "no file": f"rm {hosts}; kill -HUP PIDS",
     }.items():
         before = node.pids()
-        damage()
+        sh(damage.replace("PIDS", " ".join(map(str, before))))
         found[f"{name}, before"] = answered_otherwise() if name != "nothing" else False
         restored = await node.networks.tend()
         again = await node.networks.tend()
@@ -203,8 +191,6 @@ async def damages(node: Node) -> dict[str, Any]:
         sorted(path.name[:2] for path in node.directory.iterdir()),
     ]
     sh(f"ip link add {other} type bridge; ip addr add {OTHER_GATEWAY}/24 dev {other}; ip link set {other} up")
-    from node_agent.drivers.libvirt.network.dhcp import served
-
     stray.serve(served([OTHER_WEB], ())[2])
     found["stray"] = [len(node.pids()), await node.networks.tend(), len(node.pids()),
                       sorted(path.name[:2] for path in node.directory.iterdir())]  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import pwd
 import sys
 from pathlib import Path
+from typing import Any
 
 from node_agent.drivers.libvirt.network.dhcp import NameServers, served
 from node_agent.drivers.libvirt.network.rules import Naming
@@ -26,7 +27,10 @@ def main(directory: Path, capabilities: list[str]) -> None:
     os.umask(0o077)
     give_up(ACCOUNT.pw_uid, [ACCOUNT.pw_gid], capabilities)
     servers = NameServers(directory / "networks", Naming("x.test"), 1500)
-    found = {"started": servers.serve(served([WEB], [])[1]), "again": servers.serve(served([WEB], [])[1])}
+    found: dict[str, Any] = {
+        "started": servers.serve(served([WEB], [])[1]),
+        "again": servers.serve(served([WEB], [])[1]),
+    }
     (processes,) = servers._processes().values()
     found["identity"] = [identity(pid) for pid in processes]
     found["ended"] = [servers.end(1), not servers._processes()]
