@@ -119,6 +119,10 @@ def test_a_guest_of_a_tenant_network_gets_its_address_from_the_seed(tmp_path: Pa
     spanned = network_config(path)
     assert spanned["ethernets"]["tenant"].pop("mtu") == 1450
     assert spanned == plain
+    write_seed(path, seed(network=order, network_domain="x.test"))
+    named = network_config(path)
+    assert named["ethernets"]["tenant"].pop("nameservers") == {"addresses": ["10.67.7.1"], "search": ["x.test"]}
+    assert named == plain
     assert plain == {
         "version": 2,
         "ethernets": {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.drivers.contract import Driver, ProvisionOrder, ReleaseOrder
+from node_agent.drivers.contract import Driver, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.performing import Unheard, perform
 from node_agent.protocol import Connection, ProvisionParameters, ReleaseParameters
 from node_agent.settings import Settings
@@ -22,6 +22,7 @@ from tests.drivers.bridged_harness import HOST, BridgedHarness, network_of, own_
 from tests.drivers.in_process import Node, play
 from tests.drivers.libvirt_harness import usable
 from tests.libvirt_driver.listening import listening
+from tests.libvirt_driver.network.stage import why_no_name_servers
 
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
 
@@ -45,9 +46,10 @@ def harness() -> Iterator[BridgedHarness]:
         yield made
 
 
-def order(node: Node, slot: int, vni: int) -> ProvisionOrder:
+def order(node: Node, slot: int, vni: int, *names: str, **changes: Any) -> ProvisionOrder:
     """A guest of a tenant's network."""
-    parameters = node.tenant.provision([slot], network=network_of(slot, vni))
+    network = network_of(slot, vni) | ({"names": [f"berth-{slot}", *names]} if names else {})
+    parameters = node.tenant.provision([slot], network=network, **changes)
     return ProvisionOrder(uuid.uuid4(), 7, ProvisionParameters.model_validate(parameters))
 
 
@@ -114,8 +116,8 @@ def test_a_guest_with_another_address_than_its_own_reaches_nobody(
 
     honest: Any = seed._network_config
 
-    def forged(network: NetworkOrder, mtu: int | None) -> str:
-        return str(honest(network.model_copy(update={"address": STRANGE}), mtu))
+    def forged(network: NetworkOrder, mtu: int | None, domain: str | None) -> str:
+        return str(honest(network.model_copy(update={"address": STRANGE}), mtu, domain))
 
     monkeypatch.setattr(seed, "_network_config", forged)
 
@@ -154,7 +156,41 @@ def test_a_guest_in_a_network_that_spans_nodes_has_its_mtu(tmp_path: Path) -> No
         up = await perform(node.driver.provision(ordered), Unheard())
         assert await node.tenant.run(up.connection, "cat /sys/class/net/eth0/mtu") == "1400\n"  # type: ignore[attr-defined]
         proof = await perform(node.driver.release(release(ordered)), Unheard())
-        assert proof.evidence["network"]["removed"][1:] == ["rules", "berthv7", "berthb7"]
+        assert proof.evidence["network"]["removed"][1:] == ["rules", "name server", "berthv7", "berthb7"]
+
+    with own_host():
+        play(harness, tmp_path, scenario)
+
+
+def test_guests_by_seed_and_by_dhcp_resolve_each_other_also_after_a_rebuild(tmp_path: Path) -> None:
+    if (reason := why_no_name_servers()) is not None:
+        pytest.skip(reason)
+    harness = usable(Spanning())
+
+    async def scenario(node: Node) -> None:
+        orders = [
+            order(node, 0, 7, "web"), order(node, 1, 7, "db", user_data="#!/bin/sh\n# network: dhcp\n"), order(node, 2, 8, "web"),
+        ]  # fmt: skip
+        seeded, asking, stranger = await asyncio.gather(
+            *(perform(node.driver.provision(one), Unheard()) for one in orders)
+        )
+        run: Any = node.tenant.run  # type: ignore[attr-defined]
+        shown = "ip -4 -o addr show eth0; ip route; cat /sys/class/net/eth0/mtu; cat /etc/resolv.conf"
+        for up, host in ((seeded, 10), (asking, 11)):
+            said = await run(up.connection, shown)
+            assert f"inet 10.67.7.{host}/24" in said
+            assert "default via 10.67.7.1" in said
+            assert "\n1400\nsearch berth.internal\nnameserver 10.67.7.1\n" in said
+        assert "10.67.7.11" in await run(seeded.connection, "nslookup db.berth.internal")
+        assert "10.67.7.10" in await run(
+            asking.connection, "nslookup web.berth.internal; nslookup berth-0.berth.internal"
+        )
+        assert "10.67.8.12" in await run(stranger.connection, "nslookup web.berth.internal")
+        assert "NXDOMAIN" in await run(stranger.connection, "nslookup db.berth.internal 2>&1 || true")
+        rebuild = VerbOrder(orders[1].allocation_id, 8, Verb.REBUILD, orders[1].parameters, 2.0)
+        rebuilt = await perform(node.driver.verb(rebuild), Unheard())
+        assert "inet 10.67.7.11/24" in await run(rebuilt.connection, shown)
+        assert "10.67.7.11" in await run(seeded.connection, "nslookup db.berth.internal")
 
     with own_host():
         play(harness, tmp_path, scenario)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
 from node_agent.drivers.libvirt.network.rules import Guest, Naming, Remote
 from node_agent.durable_files import write_durably
@@ -40,6 +41,7 @@ CACHED_MAX = 1_000
 FORWARDED_AT_ONCE_MAX = 100
 PACKET_BYTES_MAX = 1_232
 """Of answers over UDP: they are not fragmented (dnsflagday.net, 2020)."""
+_AT = f"--interface={BRIDGE_PREFIX}"
 _FIXED = (
     "--conf-file=/dev/null", "--pid-file", "--no-hosts", "--no-resolv", "--no-ident", "--bind-interfaces",
     "--except-interface=lo", "--domain-needed", "--bogus-priv",
@@ -155,17 +157,19 @@ class NameServers:
                     shutil.rmtree(entry)
 
     def _processes(self) -> Mapping[int, dict[int, list[str]]]:
-        """The arguments of every process that uses a directory of a network, by VNI and process id."""
+        """The arguments of every process at a bridge of a tenant network, by VNI and process id.
+
+        Those with this directory; and all of this network namespace, where the agent may read which one a process is in.
+        """
         prefix = f"--addn-hosts={self._directory}/"
         found: dict[int, dict[int, list[str]]] = {}
         for entry in os.scandir("/proc"):
             shown = _arguments(entry.name) if entry.name.isdigit() else []
             if not shown or Path(shown[0]).name != PROGRAM:
                 continue
-            for one in shown:
-                vni = _vni_of(one.removeprefix(prefix).partition("/")[0]) if one.startswith(prefix) else None
-                if vni is not None:
-                    found.setdefault(vni, {})[int(entry.name)] = shown
+            vni = next((one.removeprefix(_AT) for one in shown if one.startswith(_AT)), "")
+            if vni.isdecimal() and (any(one.startswith(prefix) for one in shown) or _is_of_this_namespace(entry.name)):
+                found.setdefault(int(vni), {})[int(entry.name)] = shown
         return found
 
 
@@ -249,6 +253,14 @@ def _arguments(pid: str) -> list[str]:
         return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1]
     except OSError:
         return []
+
+
+def _is_of_this_namespace(pid: str) -> bool:
+    """False where the agent may not know: it is then another user's than the agent's, which is not root."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return False
 
 
 def _vni_of(name: str) -> int | None:

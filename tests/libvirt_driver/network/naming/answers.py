@@ -180,9 +180,9 @@ async def damages(node: Node) -> dict[str, Any]:
             leased("a2", DB).get("address"),
             before == node.pids(),
         ]
-    # A process of a network that has no guests, one with other arguments, and files that no process has.
+    # Files that no process has, and the process of an agent with another directory, in a network that has no guests.
     (node.directory / "99-3").mkdir()
-    stray = NameServers(node.directory, Naming("other.internal"), 1400)
+    stray = NameServers(Path(f"{node.directory}-before"), Naming("other.internal"), 1400)
     before = node.pids()
     await node.networks.take_out(B1.allocation_id)
     node.guests.remove(OTHER_WEB)
