@@ -12,7 +12,7 @@ from typing import Any
 from node_agent.drivers.contract import Driver
 from node_agent.settings import Settings
 from tests.drivers.libvirt_harness import GUESTS, LibvirtHarness, MiniGuests
-from tests.libvirt_driver.network.stage import why_no_networks
+from tests.libvirt_driver.network.stage import why_no_name_servers
 
 HOST = "192.0.2.1"
 VNI = 7
@@ -38,7 +38,7 @@ class BridgedHarness(LibvirtHarness):
     name = "libvirt with tenant networks"
 
     def unavailable(self) -> str | None:
-        return super().unavailable() or why_no_networks()
+        return super().unavailable() or why_no_name_servers()
 
     def driver(self, settings: Settings) -> Driver:
         bridged = {"libvirt_network": "bridge", "agent_advertised_host": HOST}

@@ -83,6 +83,7 @@ from tests.mutants.metal import (
     switch_ports,
 )
 from tests.mutants.mutant import Mutant
+from tests.mutants.networks import names_of_guests
 
 MODULES = (
     allocations,
@@ -131,6 +132,7 @@ MODULES = (
     runs,
     sites,
     switch_ports,
+    names_of_guests,
     spanning,
     updates,
     probes,

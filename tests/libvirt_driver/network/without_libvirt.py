@@ -29,6 +29,7 @@ def driver_in(directory: Path) -> Any:
                 "guest_dir": directory,
                 "agent_advertised_host": UPLINK,
                 "libvirt_network": "bridge",
+                "libvirt_network_names": "none",
                 "libvirt_uri": f"qemu+unix:///system?socket={directory}/none",
             }
         )

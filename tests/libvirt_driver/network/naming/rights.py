@@ -19,7 +19,7 @@ ACCOUNT = pwd.getpwnam("daemon")
 
 
 def main(directory: Path, capabilities: list[str]) -> None:
-    """Print who the process is, whether it is ended, and what it may read of the agent's."""
+    """Print which user the process is of, whether it is ended, and what it may read of the agent's."""
     sh(
         f"ip link add {WEB.bridge} type bridge; ip addr add {WEB.order.gateway}/24 dev {WEB.bridge}; ip link set {WEB.bridge} up"
     )

@@ -64,6 +64,7 @@ def test_arguments_are_those_of_one_network() -> None:
     found = options(network, DIRECTORY, Naming("x.test", (IPv4Address("192.0.2.53"),)), 1450)
     assert {
         "--interface=berthb1", "--except-interface=lo", "--bind-interfaces", "--conf-file=/dev/null", "--no-hosts", "--no-resolv",
+        "--dhcp-ignore-names",
         "--dhcp-range=10.66.1.0,static,255.255.255.0,86400", "--dhcp-option=option:mtu,1450", "--local=/x.test/",
         "--local=/1.66.10.in-addr.arpa/", "--server=192.0.2.53", "--dhcp-hostsfile=/networks/1-7/dhcp-hosts",
     } <= set(found)  # fmt: skip
