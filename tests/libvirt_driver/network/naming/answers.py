@@ -55,7 +55,7 @@ class Node:
         return TenantNetworks(self.policy, lambda: self.guests, None, names)
 
     async def start(self, changed: Policy | None = None) -> None:
-        """Start the next agent, without the last one's memory."""
+        """Start the next agent, which remembers nothing of the last."""
         self.networks.close()
         self.policy = changed or self.policy
         self.networks = self._made()
