@@ -81,10 +81,11 @@ class Node:
 
     def guests_in_networks(self) -> list[Guest]:
         """Every guest whose record names a tenant network, with its stage. Raises OSError."""
+        found = [(directory, record) for directory in self.directories() if (record := directory.load()) is not None]
         return [
-            Guest(one.allocation_id, one.network, _STAGES.get(one.state, "there"))
-            for one in self.records()
-            if one.network is not None
+            Guest(record.allocation_id, order, _STAGES.get(record.state, "there"))
+            for directory, record in found
+            if (order := directory.order_of(record)) is not None
         ]
 
     def records(self) -> list[GuestRecord]:

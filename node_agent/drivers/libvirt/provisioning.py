@@ -95,10 +95,10 @@ class Boot:
 
     async def _bring_into_network(self, record: GuestRecord) -> None:
         """Its network's rules hold before the guest starts. Raises OSError."""
-        if record.network is not None:
+        if (order := self._directory.order_of(record)) is not None:
             if self._node.networks is None:
                 raise OSError("the guest has a tenant network, and this agent has BERTH_LIBVIRT_NETWORK=user")
-            await self._node.networks.bring_in(Guest(record.allocation_id, record.network))
+            await self._node.networks.bring_in(Guest(record.allocation_id, order))
 
     async def _ready(self, _progress: Progress) -> str:
         record = self._record()
@@ -234,7 +234,7 @@ class Provisioning:
             directory.path.mkdir(mode=0o711, exist_ok=True)
             directory.path.chmod(0o711)
             if directory.load() is None:
-                directory.save(self._new_record())
+                directory.save_order(self._new_record())
             await self._node.images.link(image, directory.base, progress)
             found = await in_thread(partial(inspect_image, directory.base, self._disk_bytes(), image.format))
             record = directory.load()

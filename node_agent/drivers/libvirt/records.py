@@ -6,20 +6,26 @@ allocations/<id>/   record.json   what it is and whether it should run; renamed 
                     disk.wiped    the name of the disk once it is overwritten: renaming needs no space
                     disk.key      the key of the disk
                     uefi-vars.fd  the variables of its firmware, if it boots by UEFI: the tenant can write there
+                    names.json    its names in its tenant's network
                     seed.iso      what the guest reads at its start, with its SSH host key
                     console.log   what it wrote to its serial port (with console.log.0 and .1: virtlogd rotates it)
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import structlog
 from pydantic import Field
 
 from node_agent.drivers.libvirt.placement import GuestPlacement
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
+from node_agent.durable_files import write_durably
 from node_agent.wire.images import BootFirmware, Readiness
 from node_agent.wire.networks import NetworkOrder
+
+log = structlog.get_logger("node_agent.libvirt")
 
 
 class GuestRecord(AllocationRecord):
@@ -65,6 +71,32 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
         self.seed = path / "seed.iso"
         self.uefi_variables = path / "uefi-vars.fd"
         self.console_log = path / "console.log"
+        self.names = path / "names.json"
+
+    def save_order(self, record: GuestRecord) -> None:
+        """Save a new record. Raises OSError.
+
+        Names are in a file apart: an agent of the version before, which replaces this one, reads the record.
+        """
+        network = record.network
+        if network is not None and network.names:
+            write_durably(self.names, json.dumps(network.names).encode())
+            record = record.model_copy(update={"network": network.model_copy(update={"names": []})})
+        self.save(record)
+
+    def order_of(self, record: GuestRecord) -> NetworkOrder | None:
+        """The order of the guest's network, with its names; without them if their file cannot be read."""
+        if record.network is None:
+            return None
+        try:
+            return NetworkOrder.model_validate(
+                {**record.network.model_dump(mode="json"), "names": json.loads(self.names.read_bytes())}
+            )
+        except FileNotFoundError:
+            return record.network
+        except (OSError, ValueError) as error:
+            log.error("names_of_guest_unreadable", file=str(self.names), why=str(error)[:300])
+            return record.network
 
     @property
     def device(self) -> str:
