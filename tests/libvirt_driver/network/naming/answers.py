@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from tests.libvirt_driver.network.stage import (
     SERVICE,
     UPLINK,
     Stage,
+    bridge_netfilter,
     node_with,
     policy,
     reached,
@@ -140,6 +143,10 @@ async def answers(node: Node, stage: Stage) -> dict[str, Any]:
     found["of another card"] = leased("a1", DB)
     _addressed("a1", WEB)
     found["names after"] = [resolved("a2", name, GATEWAY) for name in ("db", "evil", A1.names[0])]
+    bridge_netfilter(True)
+    asked_for = (("db", GATEWAY), ("web", OTHER_GATEWAY))
+    found["bridge netfilter"] = [leased("a1", WEB).get("address"), *(resolved("a1", *one) for one in asked_for)]
+    bridge_netfilter(False)
     found["closed"] = closed()
     without = replacement(node.policy, node.guests).replace('counter drop comment "node"', "accept")
     apply_rules(without.replace('counter drop comment "names from outside"', "accept"))
@@ -253,7 +260,8 @@ def staged_node() -> Iterator[tuple[Node, Stage]]:
             yield node, stage
         finally:
             stage.end()
-            NameServers(node.directory, None, 0).end_others([])
+            for pid in node.pids():
+                os.kill(pid, signal.SIGKILL)
 
 
 async def main() -> None:

@@ -70,6 +70,10 @@ def test_a_process_listens_at_its_bridge_alone_with_few_rights(found: Any) -> No
         assert one == {"user": "dnsmasq", "no new privileges": "1"}
 
 
+def test_a_host_whose_packet_filter_sees_bridges_answers_the_same(found: Any) -> None:
+    assert found["answers"]["bridge netfilter"] == ["10.66.1.11", of("10.66.1.12"), {}]
+
+
 @pytest.mark.parametrize(
     "service", ["another network's gateway", "another network's gateway by tcp", "another port", "from outside"]
 )
