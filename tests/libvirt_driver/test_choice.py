@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node_agent.drivers.choice import choose_driver
+from node_agent.drivers.libvirt.network.rules import Naming
 from node_agent.problems import CannotStart
+from node_agent.wire.networks import NAMES_FEATURE
 from tests.libvirt_driver.choosing import settings
 
 
@@ -53,6 +57,34 @@ def test_an_uplink_that_is_stated_by_half_is_refused(tmp_path: Path, change: dic
 def test_an_underlay_address_that_other_nodes_cannot_reach_is_refused(tmp_path: Path, underlay: str) -> None:
     with pytest.raises(ValueError, match="libvirt_network_underlay"):
         settings(tmp_path, **{**SPANNING, "libvirt_network_underlay": underlay})
+
+
+@pytest.mark.parametrize(
+    ("change", "is_named"),
+    [({}, True), ({"libvirt_network_names": "none"}, False), ({"libvirt_network": "user"}, False)],
+)
+def test_an_agent_says_whether_it_serves_names(tmp_path: Path, change: dict[str, str], is_named: bool) -> None:
+    networked = {"agent_driver": "libvirt", "libvirt_network": "bridge", **change}
+    assert (NAMES_FEATURE in settings(tmp_path, **networked).features()) is is_named
+
+
+@pytest.mark.hardware
+def test_names_are_served_by_the_settings(tmp_path: Path) -> None:
+    pytest.importorskip("libvirt", reason="the packages of requirements-libvirt.lock are not installed")
+    named = {**SPANNING, "libvirt_network_domain": "x.test", "libvirt_network_resolvers": ["127.0.0.53"]}
+    driver: Any = choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **named))
+    node = driver._node
+    assert node.network_domain == "x.test"
+    assert node.networks._policy.naming == Naming("x.test", (IPv4Address("127.0.0.53"),))
+    assert node.networks._policy.mtu == 1450
+    off = choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **named, libvirt_network_names="none"))
+    assert off._node.network_domain is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("resolvers", [["192.0.2.1"] * 4, ["resolver.test"], ["192.0.2.1#53"], ["fd00::1"]])
+def test_resolvers_are_three_addresses_at_most(tmp_path: Path, resolvers: list[str]) -> None:
+    with pytest.raises(ValueError, match="libvirt_network_resolvers"):
+        settings(tmp_path, libvirt_network_resolvers=resolvers)
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
