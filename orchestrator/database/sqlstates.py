@@ -64,7 +64,10 @@ OUT_OF_RESOURCES = "53"
 """The class of disk, memory and connections."""
 READ_ONLY = "25006"
 """A standby, or a primary that was deposed: nothing is written there, and the connection leads to the wrong server."""
-REFUSING_STATES = frozenset({READ_ONLY, "57014", "25P03", "25P04"})
+STATEMENT_CANCELLED = "57014"
+UNKNOWN_NAME = "42"
+"""The class of tables, columns and functions that the schema does not have."""
+REFUSING_STATES = frozenset({READ_ONLY, STATEMENT_CANCELLED, "25P03", "25P04"})
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
 RIVAL_STATES = frozenset({QUOTA_MOVED, EXCLUSION_VIOLATION, UNIQUE_VIOLATION})
@@ -119,6 +122,16 @@ def _bound_of(state: str | None, error: sqlalchemy.exc.DBAPIError) -> Bound | No
 def is_of_standby(error: BaseException) -> bool:
     """Whether a driver's error says that its connection leads to a server that writes nothing."""
     return isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY
+
+
+def is_cancelled(error: BaseException | None) -> bool:
+    """Whether a driver's error says that the server ended the statement: its deadline was over."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == STATEMENT_CANCELLED
+
+
+def is_of_another_schema(error: BaseException | None) -> bool:
+    """Whether a driver's error says that the server lacks what the statement names."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(UNKNOWN_NAME)
 
 
 def is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from orchestrator.database.replicas.connections import ReplicaConnection
 from orchestrator.database.replicas.rules import Cause, PrimaryFacts, StandbyFacts
 from orchestrator.database.row_security import PLATFORM
+from orchestrator.database.sqlstates import is_of_another_schema
 from orchestrator.database.transactions import Reading
 
 PRIMARY = """
@@ -30,8 +31,6 @@ select pg_is_in_recovery() as in_recovery, s.system_identifier::text as system,
 """
 _STANDBY_STATEMENT = text(STANDBY)
 _EVENT = "select event_id from log where version = :version"
-_UNKNOWN_SCHEMA = "42"
-"""The class of names that the server does not know: the schema is another one than this code's."""
 
 
 class UnfitServer(Exception):
@@ -65,9 +64,7 @@ async def read_standby(held: ReplicaConnection) -> StandbyFacts:
         raise UnfitServer(Cause.SCHEMA) from None
     except (sqlalchemy.exc.DBAPIError, psycopg.Error) as error:
         driver = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
-        state = driver.sqlstate if isinstance(driver, psycopg.Error) else None
-        unknown = state is not None and state.startswith(_UNKNOWN_SCHEMA)
-        raise UnfitServer(Cause.SCHEMA if unknown else Cause.LOST) from error
+        raise UnfitServer(Cause.SCHEMA if is_of_another_schema(driver) else Cause.LOST) from error
     answered = time.monotonic()
     if not await held.finish():
         raise UnfitServer(Cause.LOST)

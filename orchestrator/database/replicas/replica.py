@@ -20,7 +20,7 @@ from orchestrator.database.outcomes import ConnectionLost, RolledBack
 from orchestrator.database.replicas import metrics
 from orchestrator.database.replicas.connections import ReplicaConnection, Standby
 from orchestrator.database.replicas.rules import Cause, NotServed
-from orchestrator.database.sqlstates import decode
+from orchestrator.database.sqlstates import decode, is_cancelled
 from orchestrator.database.transactions import Reading
 from orchestrator.problems import Problem
 
@@ -28,7 +28,6 @@ PAUSE_SECONDS: Final = 0.005
 PAUSE_SECONDS_MAX: Final = 0.04
 LAG_CIRCUIT_SECONDS: Final = 1.0
 """So long after a read waited in vain for its version, the others ask once: a standby that lags costs one wait, not each."""
-STATEMENT_CANCELLED: Final = "57014"
 _HEAD = text("select version, leader_id, pg_is_in_recovery() as in_recovery from log_head")
 _LEFT: Final = frozenset({Cause.LOST, Cause.NOT_A_STANDBY})
 """After these the connection is of no more use."""
@@ -208,7 +207,7 @@ async def _read_on(
 
 def _cause_of(error: sqlalchemy.exc.DBAPIError | psycopg.Error) -> Cause:
     driver = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
-    if isinstance(driver, psycopg.Error) and driver.sqlstate == STATEMENT_CANCELLED:
+    if is_cancelled(driver):
         return Cause.SLOW
     if isinstance(error, psycopg.Error):
         return Cause.LOST
