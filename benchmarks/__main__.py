@@ -39,6 +39,7 @@ LONG_MODULES = {
     "fleet": "benchmarks.node_api.fleet",
     "footprint": "benchmarks.footprint",
     "failover": "benchmarks.survival.failover",
+    "restore": "benchmarks.survival.restore",
     "temporal_lost": "benchmarks.survival.temporal_lost",
     "standby_reads": "benchmarks.survival.standby_reads",
 }

@@ -19,7 +19,7 @@ from benchmarks.seeding import SSH_PUBLIC_KEY, BenchTenant, seed_fleet, seed_ten
 from berth.client import Client
 from berth.local.authority import Authority, ensure_authority
 from berth.local.processes import ChildProcess, Endpoints, ProcessPlan, orchestrator_plan
-from berth.local.servers import LocalPostgres, free_port, new_password
+from berth.local.servers import LocalNats, LocalPostgres, free_port, new_password
 from berth.local.stack import Stack
 from migrations.roles import Role
 
@@ -56,6 +56,13 @@ class Bench:
         """Free ports for one set of processes over a database; each connects as its role."""
         urls = {role: database_url.replace("//postgres:", f"//{role}:", 1) for role in Role}
         return Endpoints(database_url, nats_url, temporal_address, free_port(), free_port(), urls)
+
+    def nats(self) -> LocalNats:
+        """A NATS server with JetStream."""
+        server = LocalNats(self.directory / "servers" / "nats", free_port(), free_port())
+        server.start()
+        self._held.callback(server.stop)
+        return server
 
     def api(self, endpoints: Endpoints) -> ChildProcess:
         """A public API process that answers."""
