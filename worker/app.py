@@ -35,7 +35,7 @@ from worker.settings import Settings
 from worker.startup import await_database
 from worker.supervision import supervise
 from worker.sweepers.runner import SweepRunner
-from worker.sweepers.table import make_prompt_sweepers, make_sweepers, pause_seconds
+from worker.sweepers.table import make_prompt_sweepers, make_sweepers
 from worker.workflows.provisioning import ProvisioningWorkflow
 from worker.workflows.release import ReleaseWorkflow
 from worker.workflows.starting import WorkflowStarter
@@ -138,7 +138,7 @@ async def _supervise(
     durable = DurableConsumer(nats_connection.jetstream(), context, settings, health)
     consumer = make_consumer(nats_connection, durable, starter, context, settings)
     runner = SweepRunner(
-        make_sweepers(context, starter, settings), pause_seconds(settings), unavailable=(Problem, RPCError)
+        make_sweepers(context, starter, settings), settings.sweep_seconds, unavailable=(Problem, RPCError)
     )
     prompt = SweepRunner(
         make_prompt_sweepers(context, settings), settings.console_issue_seconds, unavailable=(Problem,)

@@ -134,23 +134,22 @@ class FairQueue(Generic[Item, Tenant]):
         turns = deque(self._lines)
         while turns and len(taken) < count:
             tenant = turns.popleft()
-            if light and not self._begins_light(tenant):
-                continue
-            item = self._next(tenant, left)
+            item = self._next(tenant, left, light=light)
             if item is not None:
                 taken.append(item)
                 turns.append(tenant)
         self.put_back(left)
         return taken
 
-    def _begins_light(self, tenant: Tenant) -> bool:
-        line = self._lines.get(tenant)
-        return line is not None and len(line) > 0 and self.is_light(line[0])
+    def _next(self, tenant: Tenant, left: list[Item], *, light: bool) -> Item | None:
+        """The tenant's next item that is taken; those that are left go to `left`. Its turn is over.
 
-    def _next(self, tenant: Tenant, left: list[Item]) -> Item | None:
-        """The tenant's next item that is taken; those that are left go to `left`. Its turn is over."""
+        With `light` it ends before the first item that is not light, and keeps its turn if that is the first of all.
+        """
+        if light and not self._begins_light(tenant):
+            return None
         line = self._lines.pop(tenant, None)
-        while line:
+        while line and not (light and not self.is_light(line[0])):
             item = line.popleft()
             self._length -= 1
             verdict = self._judge(item)
@@ -163,4 +162,10 @@ class FairQueue(Generic[Item, Tenant]):
             else:
                 left.append(item)
             self._lines.pop(tenant, None)
+        if line:
+            self._lines[tenant] = line
         return None
+
+    def _begins_light(self, tenant: Tenant) -> bool:
+        line = self._lines.get(tenant)
+        return line is not None and len(line) > 0 and self.is_light(line[0])

@@ -253,6 +253,23 @@ def test_what_is_outstanding_is_what_was_queued_and_is_not_done(moves: list[str]
 PLACES: tuple[set[int], ...] = (set(), {0}, {0}, {0}, {1}, {0, 1}, {2, 3})
 
 
+@pytest.mark.parametrize("verdict", [None, False])
+def test_what_is_behind_a_light_item_that_is_not_taken_is_judged_too(verdict: bool | None) -> None:
+    """Its client has gone, or its key is in flight: the next item of the tenant is no light one for that."""
+    gone = (99, frozenset({1}))
+    queue: FairQueue[tuple[int, frozenset[int]], int] = FairQueue(
+        lambda item: item[0], lambda item: verdict if item is gone else True, lambda item: item[1]
+    )
+    crowd = [(number // 2, frozenset({0})) for number in range(4 * LIGHT_RATIO)]
+    behind = (99, frozenset({0}))
+    for item in (*crowd, gone, behind):
+        queue.append(item)
+    assert queue.is_light(gone)
+    assert not queue.is_light(behind)
+    assert queue.take(10, light=True) == []
+    assert behind in queue.take(100)
+
+
 def test_a_crowd_that_is_served_is_none_any_more() -> None:
     queue: FairQueue[tuple[int, frozenset[int]], int] = FairQueue(lambda item: item[0], places_of=lambda item: item[1])
     crowd = [(number, frozenset({0})) for number in range(LIGHT_RATIO)]

@@ -29,7 +29,8 @@ class _Schedule:
 class SweepRunner:
     """Runs due sweepers in table order. A failed sweep is logged, counted, and retried after a growing pause.
 
-    No sweeper runs more often than every `pause_seconds`. `clock` returns monotonic seconds. `unavailable` are the
+    A sweeper runs at its interval, and after `pause_seconds` where its interval is 0 or work is left. `clock` returns
+    monotonic seconds. `unavailable` are the
     errors of a server that is away, which are logged without a traceback.
     """
 
@@ -65,7 +66,7 @@ class SweepRunner:
 
     async def _run(self, schedule: _Schedule) -> None:
         sweeper = schedule.sweeper
-        interval_seconds = max(sweeper.interval_seconds, self._pause_seconds)
+        interval_seconds = sweeper.interval_seconds or self._pause_seconds
         try:
             work_left = await sweeper.run()
         except Exception as error:  # noqa: BLE001 - a defect in one sweeper must not stop the others
@@ -76,7 +77,7 @@ class SweepRunner:
             self._log_failure(sweeper, error, interval_seconds * factor)
             return
         schedule.failures = 0
-        schedule.due = self._clock() + (self._pause_seconds if work_left else interval_seconds)
+        schedule.due = self._clock() + (min(self._pause_seconds, interval_seconds) if work_left else interval_seconds)
 
     def _log_failure(self, sweeper: Sweeper, error: Exception, retry_seconds: float) -> None:
         """A server that is unavailable is a warning; any other exception is a defect and keeps its traceback."""

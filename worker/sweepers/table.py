@@ -53,11 +53,6 @@ def make_sweepers(context: Context, workflows: WorkflowStarter, settings: Settin
     ]
 
 
-def pause_seconds(settings: Settings) -> float:
-    """The shortest interval of `make_sweepers`: none of them is held back by the others' interval."""
-    return min(settings.sweep_seconds, settings.temporal_store_seconds)
-
-
 def make_prompt_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
     """Sweepers that a person waits for. They run beside the others, so that a long round delays none of them."""
     issue = partial(issue_consoles, context, settings.console_dial_seconds, settings.sweep_batch_max)

@@ -62,6 +62,22 @@ MUTANTS: list[Mutant] = [
         ("tests/security/test_fair_queues.py::test_a_request_for_another_place_than_the_crowd_waits_for_no_batch",),
     ),
     Mutant(
+        "what is behind a light request goes with it",
+        "edge",
+        "berth/process/fair_queue.py",
+        "while line and not (light and not self.is_light(line[0])):",
+        "while line:",
+        ("tests/security/test_fair_queues.py::test_what_is_behind_a_light_item_that_is_not_taken_is_judged_too",),
+    ),
+    Mutant(
+        "a sweeper waits for the pause of the others",
+        "worker",
+        "worker/sweepers/runner.py",
+        "interval_seconds = sweeper.interval_seconds or self._pause_seconds",
+        "interval_seconds = max(sweeper.interval_seconds, self._pause_seconds)",
+        ("tests/worker/test_sweepers.py::test_each_sweeper_runs_at_its_interval",),
+    ),
+    Mutant(
         "a bundle with one quiet node overtakes the crowd",
         "edge",
         "berth/process/fair_queue.py",
