@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import logging
 import os
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
+import structlog
 
 from benchmarks.figures import Figure
 from benchmarks.load import drive
@@ -127,6 +129,7 @@ class _Scene:
 
 def run(quick: bool) -> list[Figure]:
     """One restore."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # a line for each node
     allocations, nodes, share = (ALLOCATIONS // 50, NODES // 2, 4) if quick else (ALLOCATIONS, NODES, 1)
     with _scene(allocations, nodes) as scene:
         steps = _restore(scene, share)
