@@ -93,6 +93,7 @@ def _api(servers: Bench, url: str, tenant: BenchTenant, standby: LocalPostgres |
         return endpoints.public_port
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     address = standby.url(str(name)).replace("//postgres:", f"//{Role.PUBLIC_API}:", 1)
+    address += "?target_session_attrs=standby"
     servers.start(with_environment(plan, BERTH_READ_DATABASE_URL=address))
     connection = http.client.HTTPConnection("127.0.0.1", endpoints.public_port)
     deadline = time.monotonic() + WAIT_SECONDS_MAX

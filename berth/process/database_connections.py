@@ -19,7 +19,7 @@ from typing import Any, Self
 import psycopg
 from psycopg.abc import RV, PQGen
 
-from berth.process.deposed_servers import is_deposed, other_servers
+from berth.process.deposed_servers import is_deposed, other_servers, require_standby
 from berth.process.poolers import UNSUPPORTED, refusal_of
 from berth.process.restore_gate import require_no_restore
 
@@ -62,13 +62,16 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
     is_shut: bool = False
     serves: bool = True
     """Whether it is refused while the database is being restored; False for the commands that restore it."""
+    of_standby: bool = False
+    """Whether it is refused by a primary, instead of by a deposed one."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
         """As `AsyncConnection.connect`; a deposed primary (berth/process/deposed_servers.py) is left for the next server.
 
-        Raises `OperationalError` if no server can be connected to, `PoolerRefused` if the address is that of a pooler,
-        `ClockRefused` if the primary's clock cannot be right, `RestoreOpen` while the database is being restored.
+        Raises `OperationalError` if no server can be connected to, or only a primary for `of_standby`; `PoolerRefused` if the
+        address is that of a pooler, `ClockRefused` if the primary's clock cannot be right, `RestoreOpen` while the database is
+        being restored.
         """
         while True:
             try:
@@ -78,7 +81,9 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
                     raise refusal_of(conninfo, options) from error
                 raise
             try:
-                if not await is_deposed(connection):
+                if cls.of_standby:
+                    await require_standby(connection)
+                if cls.of_standby or not await is_deposed(connection):
                     if cls.serves:
                         await require_no_restore(connection)
                     await connection.set_autocommit(autocommit)

@@ -34,13 +34,7 @@ async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
 
     Raises `PoolerRefused` if it is no server of PostgreSQL, `ClockRefused` if it is a primary whose clock cannot be right.
     """
-    asked = steady_seconds()
-    cursor = await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(TIMELINE)
-    row = await cursor.fetchone()
-    assert row is not None
-    session_pid, system, timeline, clock = row
-    reading = ClockReading(clock, asked, steady_seconds())
-    require_no_pooler(connection, session_pid)
+    system, timeline, reading = await _read_server(connection)
     if timeline is None:
         return False
     newest = max(timeline, _newest.get(system, 0))
@@ -51,6 +45,31 @@ async def is_deposed(connection: psycopg.AsyncConnection[Any]) -> bool:
     info = connection.info
     _log.warning("deposed_server_refused", host=info.host, port=info.port, timeline=timeline, newest=newest)
     return True
+
+
+async def require_standby(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Raise `OperationalError` unless the server of this new connection, in autocommit mode, is a standby.
+
+    Nothing is remembered of it: the timeline of a server that was promoted beside the primary (a drill, a clone) would depose
+    the primary. Raises `PoolerRefused` if it is no server of PostgreSQL.
+    """
+    _, timeline, _ = await _read_server(connection)
+    if timeline is not None:
+        raise psycopg.OperationalError(
+            f"the server at port {connection.info.port} is no standby: it is not in recovery"
+        )
+
+
+async def _read_server(connection: psycopg.AsyncConnection[Any]) -> tuple[int, int | None, ClockReading]:
+    """System identifier, timeline (None: it is a standby) and clock of a server. Raises `PoolerRefused`."""
+    asked = steady_seconds()
+    cursor = await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(TIMELINE)
+    row = await cursor.fetchone()
+    assert row is not None
+    session_pid, system, timeline, clock = row
+    reading = ClockReading(clock, asked, steady_seconds())
+    require_no_pooler(connection, session_pid)
+    return system, timeline, reading
 
 
 class Servers(TypedDict):

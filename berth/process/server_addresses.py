@@ -18,6 +18,7 @@ DATABASE_SCHEMES = ("postgresql", "postgres")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 PORT_MAX = 65_535
 SEVERAL_SERVERS = "postgresql://user:password@/database?host=a,b&port=5432,5432&target_session_attrs=read-write"
+STANDBYS = "postgresql://user:password@host:5432/database?target_session_attrs=standby"
 SESSION_ATTRIBUTES = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _OF_SERVERS = {"host", "hostaddr", "port", "target_session_attrs"}
 _CREDENTIALS = re.compile(r"://[^/\s@]*@")
@@ -92,13 +93,10 @@ def _require_servers(given: dict[str, list[str]]) -> None:
 
 
 def usable_standby_url(url: str) -> str:
-    """The URL, if a standby can be at it: of several servers each is tried alone, so only `standby` leaves the primary out."""
+    """The URL, if it leads to standbys alone: without `target_session_attrs=standby` a server that is promoted is taken, too."""
     usable_database_url(url)
-    given = parse_qs(urlsplit(url).query)
-    sessions = given.get("target_session_attrs", ["any"])[0]
-    several = "," in given.get("host", [""])[0]
-    if sessions not in ("any", "standby") or (several and sessions != "standby"):
-        raise _refuse("must have target_session_attrs=standby, or one server and no target_session_attrs")
+    if parse_qs(urlsplit(url).query).get("target_session_attrs") != ["standby"]:
+        raise _refuse(f"must have the parameter target_session_attrs=standby; it looks like {STANDBYS}")
     return url
 
 

@@ -28,8 +28,12 @@ STANDBY_LINK: Final[Mapping[str, int]] = {**LINK, "connect_timeout": CONNECT_SEC
 
 
 class StandbyConnection(TenantConnection):
-    """A connection whose server owes an answer soon: the primary can give it instead."""
+    """A connection to a standby, which owes an answer soon: the primary can give it instead.
 
+    What it finds says nothing of the primary: the timeline of its server deposes no other.
+    """
+
+    of_standby = True
     answer_seconds_max = ANSWER_SECONDS_MAX
 
 

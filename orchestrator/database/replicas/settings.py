@@ -15,7 +15,7 @@ class ReplicaSettings(BaseSettings):
 
     read_database_url: StandbyUrl | None = Field(
         None,
-        description="standbys that serve lists, availability and the feed's catch-up, of several servers with "
+        description="standbys that serve lists, availability and the feed's catch-up, with "
         "target_session_attrs=standby; default: the primary serves all",
     )
     read_database_pool_size: int = Field(8, ge=1, le=200, description="connections of each process to standbys")

@@ -13,7 +13,7 @@ SEVERAL = "postgresql://u:secret@/berth?host=127.0.0.1,127.0.0.1&port=5432,5433"
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql://u@127.0.0.1:5432/berth",
+        "postgresql://u@127.0.0.1:5432/berth?target_session_attrs=standby",
         "postgresql://u@127.0.0.1/berth?target_session_attrs=standby",
         f"{SEVERAL}&target_session_attrs=standby",
         f"{SEVERAL}&target_session_attrs=standby&load_balance_hosts=random",
@@ -28,6 +28,8 @@ def test_an_address_of_standbys_is_taken(url: str) -> None:
     [
         "",
         "mysql://u@127.0.0.1/berth",
+        "postgresql://u:secret@127.0.0.1:5432/berth",
+        "postgresql://u:secret@127.0.0.1/berth?target_session_attrs=any",
         "postgresql://u:secret@127.0.0.1/berth?target_session_attrs=read-write",
         "postgresql://u:secret@127.0.0.1/berth?target_session_attrs=primary",
         SEVERAL,

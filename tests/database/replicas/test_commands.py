@@ -105,9 +105,13 @@ def test_without_a_standby_nothing_is_verified(pair: Pair, tmp_path: Path) -> No
 
 def test_the_primarys_own_address_is_no_standby(pair: Pair, tmp_path: Path) -> None:
     own = address_of(pair.a, role=Role.OPERATOR).partition("&target")[0]
-    code, output = verify(pair, own, tmp_path)
-    assert code == 2
-    assert "the server is no standby" in output
+    for address, why in (
+        (own, "target_session_attrs=standby"),
+        (address_of(pair.a, role=Role.OPERATOR, standby=True), "not in hot standby mode"),
+    ):
+        code, output = verify(pair, address, tmp_path)
+        assert code == 2
+        assert why in output
 
 
 def test_another_database_of_the_standby_is_of_another_schema(pair: Pair) -> None:

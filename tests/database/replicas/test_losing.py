@@ -93,6 +93,21 @@ def test_a_standby_that_was_promoted_serves_nothing(pair: Pair) -> None:
     assert found == [version, version]
 
 
+def test_a_standby_that_was_promoted_deposes_no_primary(pair: Pair) -> None:
+    """A drill or a clone: its timeline is newer, and the primary still is the one that every process writes to."""
+    pair.b.promote()
+    only = address_of(pair.b).partition("&target")[0]
+
+    async def scene() -> tuple[Cause, bool]:
+        async with reading(address_of(pair.a), only) as reader:
+            for _ in range(2):
+                await reader.watch.examine()
+        async with reading(address_of(pair.a), only) as anew:
+            return reader.replica.cause, (await anew.read())[0]
+
+    assert asyncio.run(scene()) == (Cause.UNREACHABLE, False)
+
+
 def test_a_standby_of_a_deposed_primary_serves_nothing(pair: Pair) -> None:
     """`b` leads on a new timeline, and `c` follows `a`, which still runs: neither its address nor its identifier says so."""
     pair.c.start()
