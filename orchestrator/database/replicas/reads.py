@@ -1,7 +1,9 @@
 """Reads that a standby may serve: lists, availability and the feed's catch-up, and nothing that decides anything.
 
-A client chooses by stating `min_version`: its read is served by a standby that has that version, or by the primary. A read
-without one sees every write that was acknowledged before it, as only the primary can promise.
+A client chooses by stating `min_version`: its read is served by a standby that has that version, or by the primary. The answer
+contains every event up to that version, and the effects of each. What was committed and has no version yet may be in an answer of
+the primary and missing in a later one of a standby. A read without `min_version` sees every write that was acknowledged before,
+as only the primary can promise.
 """
 
 from __future__ import annotations

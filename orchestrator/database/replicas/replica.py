@@ -63,6 +63,7 @@ class Replica:
     ) -> tuple[Answer, int]:
         """The result of `read` on a standby that has this version, and the version that the standby has.
 
+        It shows the effects of each event up to there; of commits without a version some, all or none.
         `snapshot`: all statements of `read` see one snapshot; else each sees another, at least as new as that version.
         Raises `NotServed`.
         """

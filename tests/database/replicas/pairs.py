@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from sqlalchemy import Engine, event
@@ -27,6 +27,11 @@ from tests.support.failover.cluster import Cluster, Member
 from tests.support.waiting import wait_for
 
 HEAD_OF_A_STANDBY = "in_recovery from log_head"
+PENDING_EVENT: LiteralString = (
+    "insert into outbox (event_type, correlation_id, subject, payload)"
+    " values ('resource.created', gen_random_uuid(), 'resources/1', '{}')"
+)
+"""An event that has no version before `log_advance`."""
 SOURCE = "select pg_is_in_recovery() as on_standby, version from log_head"
 
 
@@ -70,10 +75,7 @@ def run(member: Member, statement: str) -> list[tuple[Any, ...]]:
 def add_event(member: Member) -> int:
     """One more event in the log of a server; its version."""
     with psycopg.connect(member.url(), autocommit=True) as connection:
-        connection.execute(
-            "insert into outbox (event_type, correlation_id, subject, payload)"
-            " values ('resource.created', gen_random_uuid(), 'resources/1', '{}')"
-        )
+        connection.execute(PENDING_EVENT)
         connection.execute("select log_advance(1000)")
         row = connection.execute("select version from log_head").fetchone()
     assert row is not None

@@ -1,6 +1,6 @@
 """Writes and reads beside a replay that pauses and resumes, in any order: no read is staler than it demands.
 
-Hypothesis chooses the order. Two clients each demand what they have seen last, so their reads never go backwards.
+Hypothesis chooses the order. Two clients each demand what they have seen last, so no event that they saw goes missing.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from orchestrator.database.transactions import Reading
 from orchestrator.problems import DatabaseUnavailable, NotFound
 from tests.database.replicas.pairs import (
     HEAD_OF_A_STANDBY,
+    PENDING_EVENT,
     SOURCE,
     Pair,
     Reader,
@@ -97,6 +98,46 @@ def test_the_primary_serves_a_version_that_the_standby_does_not_reach(pair: Pair
             assert await reader.read(newest) == (True, newest, newest)
 
     in_process(scene)
+
+
+def test_an_answer_has_the_effects_of_its_version_and_maybe_not_of_commits_without_one(pair: Pair) -> None:
+    """The primary shows a commit at once, under the version that it had before; a standby whose replay is paused does not."""
+    run(pair.a, "create table effects (name text)")
+    run(pair.a, "grant select on effects to public")
+
+    async def scene() -> list[tuple[bool, int | None, set[str]]]:
+        async with reader_of(pair) as reader:
+
+            async def answer(at_least: int | None) -> tuple[bool, int | None, set[str]]:
+                asked = ResponseVersion(at_least=at_least or 0, is_stated=at_least is not None)
+
+                async def read(reading: Reading) -> tuple[bool, set[str]]:
+                    on_standby = (await reading.execute(SOURCE)).one().on_standby
+                    return on_standby, set((await reading.execute("select name from effects")).scalars())
+
+                on_standby, names = await read_replicated(reader.database.for_request(asked), read)
+                return on_standby, asked.version, names
+
+            run(pair.a, "insert into effects values ('sequenced')")
+            version = pair.add_event()
+            pair.catch_up()
+            pair.pause()
+            try:
+                run(pair.a, f"begin; insert into effects values ('no version yet'); {PENDING_EVENT}; commit")
+                found = [await answer(None), await answer(version)]
+                run(pair.a, "select log_advance(1000)")
+                return [*found, await answer(version + 1)]
+            finally:
+                pair.resume()
+
+    before, on_standby, after = in_process(scene)
+    version = on_standby[1]
+    assert version is not None
+    assert before == (False, version, {"sequenced", "no version yet"}), "the version of the standby's answer, and more"
+    assert on_standby == (True, version, {"sequenced"})
+    assert after == (False, version + 1, {"sequenced", "no version yet"}), (
+        "its event has a version now, which was demanded"
+    )
 
 
 def test_after_one_wait_in_vain_the_others_ask_the_standby_once(pair: Pair) -> None:
