@@ -25,6 +25,7 @@ class Cause(StrEnum):
     UNREACHABLE = "unreachable"
     NOT_A_STANDBY = "not_a_standby"
     OTHER_INSTALLATION = "other_installation"
+    AHEAD = "ahead"
     OTHER_LEADER = "other_leader"
     SCHEMA = "schema"
     RESTORING = "restoring"
@@ -44,6 +45,7 @@ MEANINGS = {
     Cause.UNREACHABLE: "no standby can be connected to",
     Cause.NOT_A_STANDBY: "the server is no standby",
     Cause.OTHER_INSTALLATION: "the server has another history than the primary",
+    Cause.AHEAD: "the standby has a version that the primary has not acknowledged; put it into synchronous_standby_names",
     Cause.OTHER_LEADER: "the primary, or what the standby has replayed, is not of the accepted leader",
     Cause.SCHEMA: "the standby's schema is not one that this process works on",
     Cause.RESTORING: "the database is being restored",
@@ -155,8 +157,12 @@ def _why_unfit(primary: PrimaryFacts, standby: StandbyFacts, event_id: UUID | No
     if standby.restoring:
         return Cause.RESTORING
     # A copy of a data directory has the same identifier: only the content differs.
-    if standby.system != primary.system or standby.event_id != event_id:
+    if standby.system != primary.system:
         return Cause.OTHER_INSTALLATION
+    if standby.event_id != event_id:
+        # A commit that waits for other standbys is visible on this one first; the primary shows nothing to compare with yet.
+        is_ahead = event_id is None and standby.version > primary.version
+        return Cause.AHEAD if is_ahead else Cause.OTHER_INSTALLATION
     # Until an operator or the relay accepts a new timeline, versions may still change.
     if not primary.leader_id == primary.accepted_leader_id == standby.leader_id:
         return Cause.OTHER_LEADER

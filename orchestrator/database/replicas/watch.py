@@ -50,6 +50,7 @@ class ReplicaWatch:
         self._history: deque[PrimaryFacts] = deque(maxlen=int(lag_seconds_max / ROUND_SECONDS) + 2)
         self._examined: dict[str, ReplicaConnection] = {}
         self._said: Cause | None = Cause.UNVERIFIED
+        self._was_ahead = False
         self._doubts = 0
 
     @asynccontextmanager
@@ -178,8 +179,9 @@ class ReplicaWatch:
         return None if held.standby.is_fit else self._replica.cause
 
     def _say(self, found: Cause | None) -> None:
-        """Log a change of whether standbys serve."""
-        if found is self._said:
+        """Log a change of whether standbys serve; that one is ahead of the primary if it still is in the next round."""
+        is_new, self._was_ahead = found is Cause.AHEAD and not self._was_ahead, found is Cause.AHEAD
+        if found is self._said or is_new:
             return
         self._said = found
         if found is None:

@@ -61,6 +61,14 @@ def test_each_difference_has_its_cause(members: dict[str, object], cause: Cause)
     assert judged(replace(STANDBY, **members)) is cause  # type: ignore[arg-type]
 
 
+def test_a_version_that_the_primary_does_not_show_yet_is_no_other_history() -> None:
+    ahead = replace(STANDBY, version=51, event_id=OTHER)
+    assert judged(ahead, event_id=None) is Cause.AHEAD
+    assert judged(ahead, event_id=EVENT) is Cause.OTHER_INSTALLATION
+    assert judged(ahead, event_id=OTHER) is True, "it was acknowledged since the primary was asked"
+    assert judged(replace(ahead, system="8"), event_id=None) is Cause.OTHER_INSTALLATION
+
+
 def test_no_standby_serves_before_the_leader_is_accepted() -> None:
     promoted = replace(PRIMARY, leader_id="7-2")
     assert judged(primary=promoted) is Cause.OTHER_LEADER

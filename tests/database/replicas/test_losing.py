@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.rules import Cause
@@ -14,6 +15,7 @@ from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Reading
 from orchestrator.problems import DatabaseUnavailable
 from tests.database.replicas.pairs import (
+    PENDING_EVENT,
     SOURCE,
     Pair,
     Reader,
@@ -182,9 +184,46 @@ def test_a_copy_of_the_installation_serves_nothing(pair: Pair, tmp_path: Path) -
                 found.append((reader.replica.cause, (await reader.read(0))[0]))
                 return found
 
-        assert asyncio.run(scene()) == [(Cause.OTHER_INSTALLATION, False)] * 2
+        assert asyncio.run(scene()) == [(Cause.OTHER_INSTALLATION, False), (Cause.AHEAD, False)]
     finally:
         copy_of_copy.kill()
+
+
+def test_a_standby_outside_the_quorum_is_ahead_until_the_primary_acknowledges(pair: Pair) -> None:
+    """A commit waits for another standby, and this one has it: nothing says that its history is another one."""
+
+    async def scene() -> tuple[list[tuple[Cause, bool]], list[list[object]], tuple[bool, int, int | None]]:
+        async with reading(address_of(pair.a), address_of(pair.b, standby=True)) as reader:
+            await reader.wait_fit()
+            version = add_event(pair.a)
+            run(pair.a, PENDING_EVENT)
+            pair.a.set("synchronous_standby_names", "ANY 1 (absent)")
+            wait_for(lambda: run(pair.a, "show synchronous_standby_names") == [("ANY 1 (absent)",)], "commits wait")
+            waiting = asyncio.create_task(asyncio.to_thread(run, pair.a, "select log_advance(1000)"))
+            await asyncio.to_thread(wait_for, lambda: head_of(pair.b) == version + 1, "the standby has the commit")
+            found, said = [], []
+            try:
+                for _ in range(2):
+                    with capture_logs() as lines:
+                        await reader.watch.examine()
+                    said.append([line.get("cause") for line in lines if line["event"] == "standbys_unfit"])
+                    found.append((reader.replica.cause, (await reader.read(0))[0]))
+                assert head_of(pair.a) == version
+            finally:
+                pair.a.set("synchronous_standby_names", "")
+                await waiting
+            await reader.wait_fit()
+            return found, said, await reader.read(version + 1)
+
+    found, said, (on_standby, _, _) = asyncio.run(scene())
+    assert found == [(Cause.AHEAD, False)] * 2
+    assert said == [[], ["ahead"]], "a round later it is still so"
+    assert on_standby
+
+
+def head_of(member: Member) -> int:
+    """The newest version that a server shows."""
+    return int(run(member, "select version from log_head")[0][0])
 
 
 def test_a_standby_of_an_earlier_schema_serves_nothing(pair: Pair) -> None:

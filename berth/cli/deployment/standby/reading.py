@@ -52,7 +52,7 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
             verdict = judge_standby(history, facts, event_id, CATCH_UP_SECONDS)
             if not isinstance(verdict, Unfit):
                 return Compared(where, None, verdict.lag_seconds)
-            if verdict.cause is not Cause.LAGGING or asked > history[0].asked + CATCH_UP_SECONDS:
+            if verdict.cause not in (Cause.LAGGING, Cause.AHEAD) or asked > history[0].asked + CATCH_UP_SECONDS:
                 return Compared(where, _why(verdict.cause, MEANINGS[verdict.cause]), asked - history[0].asked)
             time.sleep(PAUSE_SECONDS)
 
