@@ -58,7 +58,7 @@ def verify(
 
 
 def _standby(session: Session) -> str:
-    """The address of a standby that is the primary's, and not far behind. Raises `Refused`, `psycopg.Error`."""
+    """The address of one standby, compared: it is the primary's, and not far behind. Raises `Refused`, `psycopg.Error`."""
     from berth.cli.deployment.standby.reading import compare_standby
 
     url = session.settings.read_database_url
@@ -71,7 +71,7 @@ def _standby(session: Session) -> str:
             code="standby_unfit",
             exit_code=CANNOT_ASK,
         )
-    return url
+    return compared.url
 
 
 def collect(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from berth.cli.deployment.standby.reading import read_standby_finding
@@ -60,6 +61,27 @@ def test_the_standby_is_read_and_not_the_primary(pair: Pair, tmp_path: Path) -> 
     variables = {"BERTH_DATABASE_URL": limited, "BERTH_READ_DATABASE_URL": standby_of(pair)}
     done = CliRunner().invoke(app, ["verify", "--on-standby", "--state-dir", str(tmp_path)], env=variables)
     assert done.exit_code == 0, done.output
+
+
+def test_the_checks_run_on_the_server_that_was_compared(pair: Pair, tmp_path: Path) -> None:
+    """Of several servers: each connection would choose one of them anew."""
+    pair.catch_up()
+    checked: list[str] = []
+
+    def collected(database_url: str, nats_url: str | None, settings: Settings, standby_url: str) -> list[Verdict]:
+        del database_url, nats_url, settings
+        checked.append(standby_url)
+        return []
+
+    several = f"{address_of(pair.a, pair.b, role=Role.OPERATOR, standby=True)}&load_balance_hosts=random"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("berth.cli.deployment.verify.collect", collected)
+        code, output = verify(pair, several, tmp_path)
+    assert code == 0, output
+    (address,) = map(conninfo_to_dict, checked)
+    assert (address["host"], address["hostaddr"], address["port"]) == ("127.0.0.1", "127.0.0.1", str(pair.b.port))
+    with psycopg.connect(checked[0]) as connection:
+        assert connection.execute("select pg_is_in_recovery()").fetchone() == (True,)
 
 
 def test_a_check_that_the_replay_cancels_says_nothing(pair: Pair) -> None:

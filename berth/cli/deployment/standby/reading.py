@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 
 from berth.cli.deployment.findings import Finding
@@ -18,9 +19,13 @@ PAUSE_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Compared:
-    """A standby beside the primary. `unfit`: why it may not serve; None: it may. `behind_seconds`: at most so far behind."""
+    """A standby beside the primary. `unfit`: why it may not serve; None: it may. `behind_seconds`: at most so far behind.
+
+    `url`: the address of this server alone, whatever others the compared address names.
+    """
 
     where: str
+    url: str
     unfit: str | None
     behind_seconds: float
 
@@ -38,7 +43,7 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
         return psycopg.connect(url, connect_timeout=CONNECT_SECONDS, autocommit=True, row_factory=dict_row)
 
     with connect(primary_url) as primary, connect(standby_url) as standby:
-        where = f"{standby.info.host or 'here'}:{standby.info.port}"
+        where, only = f"{standby.info.host or 'here'}:{standby.info.port}", _address_of(standby.info, standby_url)
         asked = time.monotonic()
         history = [PrimaryFacts(asked=asked, answered=time.monotonic(), **_row(primary, PRIMARY))]
         while True:
@@ -46,15 +51,25 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
             try:
                 facts = StandbyFacts(asked=asked, answered=time.monotonic(), **_row(standby, STANDBY))
             except psycopg.ProgrammingError:  # another schema, or none
-                return Compared(where, MEANINGS[Cause.SCHEMA], 0.0)
+                return Compared(where, only, MEANINGS[Cause.SCHEMA], 0.0)
             event = primary.execute("select event_id from log where version = %s", (facts.version,)).fetchone()
             event_id = None if event is None else event["event_id"]
             verdict = judge_standby(history, facts, event_id, CATCH_UP_SECONDS)
             if not isinstance(verdict, Unfit):
-                return Compared(where, None, verdict.lag_seconds)
+                return Compared(where, only, None, verdict.lag_seconds)
             if verdict.cause not in (Cause.LAGGING, Cause.AHEAD) or asked > history[0].asked + CATCH_UP_SECONDS:
-                return Compared(where, _why(verdict.cause, MEANINGS[verdict.cause]), asked - history[0].asked)
+                return Compared(where, only, _why(verdict.cause, MEANINGS[verdict.cause]), asked - history[0].asked)
             time.sleep(PAUSE_SECONDS)
+
+
+def _address_of(server: psycopg.ConnectionInfo, url: str) -> str:
+    """The address of the server of a connection alone, also of one behind a name with several addresses.
+
+    The host's name remains, by which its certificate is verified.
+    """
+    return make_conninfo(
+        url, host=server.host, hostaddr=server.hostaddr or None, port=server.port, load_balance_hosts="disable"
+    )
 
 
 def _why(cause: str, meaning: str) -> str:
