@@ -63,7 +63,7 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
     serves: bool = True
     """Whether it is refused while the database is being restored; False for the commands that restore it."""
     of_standby: bool = False
-    """Whether it is refused by a primary, instead of by a deposed one."""
+    """Whether it is refused by a primary, instead of by a deposed one; its silence is not the primary's."""
 
     @classmethod
     async def connect(cls, conninfo: str = "", *, autocommit: bool = False, **options: Any) -> Self:
@@ -131,7 +131,8 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
 
     def _shut(self) -> None:
         self.is_shut = True
-        note_silence()
+        if not self.of_standby:
+            note_silence()
         with suppress(psycopg.Error):
             shut(self.fileno())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from berth.process import database_connections
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.response_versions import ResponseVersion
@@ -74,6 +75,20 @@ def test_a_lost_standby_costs_the_reads_in_flight_and_no_others(pair: Pair, how:
             assert (await reader.read(0))[0]
 
     asyncio.run(scene())
+
+
+def test_the_silence_of_a_standby_is_not_the_primarys(pair: Pair) -> None:
+    """After the primary's, each new connection would first ask how many commits wait for a standby."""
+
+    async def scene() -> tuple[list[bool], bool]:
+        async with reading(address_of(pair.a), address_of(pair.b, standby=True)) as reader:
+            await reader.wait_fit()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(database_connections, "_silent_at", float("-inf"))
+                sources = await read_while(reader, pair.b.freeze)
+                return sources, database_connections.was_silent()
+
+    assert asyncio.run(scene()) == ([True, False], False)
 
 
 def test_a_standby_that_was_promoted_serves_nothing(pair: Pair) -> None:
