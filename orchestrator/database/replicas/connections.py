@@ -22,6 +22,8 @@ STATEMENT_SECONDS_MAX: Final = 2.0
 """For a statement on a standby, which then ends it; the primary serves the read instead."""
 ANSWER_SECONDS_MAX: Final = 3.0
 """After which a standby that does not answer counts as lost: a frozen machine ends no statement."""
+READ_SECONDS_MAX: Final = STATEMENT_SECONDS_MAX + ANSWER_SECONDS_MAX
+"""For all statements of a read; then the primary serves it."""
 CONNECT_SECONDS_MAX: Final = 2
 """libpq's least."""
 STANDBY_LINK: Final[Mapping[str, int]] = {**LINK, "connect_timeout": CONNECT_SECONDS_MAX}

@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from orchestrator.database.outcomes import ConnectionLost, RolledBack
 from orchestrator.database.replicas import metrics
-from orchestrator.database.replicas.connections import ReplicaConnection, Standby
+from orchestrator.database.replicas.connections import READ_SECONDS_MAX, ReplicaConnection, Standby
 from orchestrator.database.replicas.rules import Cause, NotServed
 from orchestrator.database.sqlstates import decode, is_cancelled
 from orchestrator.database.transactions import Reading
@@ -63,6 +63,7 @@ class Replica:
     ) -> tuple[Answer, int]:
         """The result of `read` on a standby that has this version, and the version that the standby has.
 
+        Its statements take at most `READ_SECONDS_MAX` together.
         It shows the effects of each event up to there; of commits without a version some, all or none.
         `snapshot`: all statements of `read` see one snapshot; else each sees another, at least as new as that version.
         Raises `NotServed`.
@@ -139,11 +140,17 @@ class Replica:
     ) -> tuple[Answer, int]:
         held = await self._take(deadline)
         is_whole = False
+        end = asyncio.timeout(READ_SECONDS_MAX)
         try:
-            answer = await _read_on(held, read, at_least, tenants, snapshot)
+            async with end:
+                answer = await _read_on(held, read, at_least, tenants, snapshot)
             is_whole = True
             self.note_version(answer[1])
             return answer
+        except TimeoutError:
+            if end.expired():
+                raise NotServed(Cause.SLOW) from None
+            raise
         except _Behind:
             is_whole = True
             raise

@@ -55,7 +55,7 @@ MEANINGS = {
     Cause.BEHIND: "the standby has not replayed the version that the read demands",
     Cause.BUSY: "every connection to a standby was in use",
     Cause.CONFLICT: "the standby cancelled the statement to replay what conflicts with it",
-    Cause.SLOW: "the statement took longer than a read of a standby may take",
+    Cause.SLOW: "the statement, or the whole read, took longer than it may on a standby",
     Cause.LOST: "the connection to the standby was lost",
     Cause.REFUSED: "the read ended with a refusal, which the primary decides",
     Cause.FAILED: "the statement failed on the standby",

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from orchestrator.database.replicas import metrics
+from orchestrator.database.replicas import metrics, replica
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.response_versions import ResponseVersion
@@ -260,6 +260,35 @@ def test_a_statement_that_takes_too_long_on_the_standby_is_run_by_the_primary(pa
     sources, slow = in_process(scene)
     assert sources == [True, False]
     assert slow == 1
+
+
+def test_a_read_whose_statements_take_too_long_together_is_run_by_the_primary(pair: Pair) -> None:
+    """Each of them is within its bound: here they do not end, for as long as the standby serves them."""
+
+    async def scene() -> tuple[list[bool], float]:
+        async with reader_of(pair) as reader:
+            sources: list[bool] = []
+
+            async def read(reading: Reading) -> None:
+                while True:
+                    on_standby = (await reading.execute(SOURCE)).one().on_standby
+                    if not on_standby or not sources:
+                        sources.append(on_standby)
+                    if not on_standby:
+                        return
+
+            before = fallbacks(Cause.SLOW)
+            asked = ResponseVersion(at_least=0, is_stated=True)
+            async with asyncio.timeout(30):
+                await read_replicated(reader.database.for_request(asked), read)
+            await reader.watch.examine()
+            assert (await reader.read(0))[0], "a slow read says nothing about the standby"
+            return sources, fallbacks(Cause.SLOW) - before
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica, "READ_SECONDS_MAX", 0.2)
+        sources, slow = in_process(scene)
+    assert (sources, slow) == ([True, False], 1)
 
 
 def test_a_refusal_is_the_primarys(pair: Pair) -> None:
