@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ from orchestrator.problems import Problem
 
 log = structlog.get_logger("orchestrator.replicas")
 ROUND_SECONDS: Final = 1.0
+CONNECT_SECONDS_OF_ROUND: Final = 1.0
+"""After which a round makes no more connections: one that meets a frozen server takes seconds, and judgements run out."""
 
 
 class ReplicaWatch:
@@ -142,7 +145,8 @@ class ReplicaWatch:
         await held.close()
 
     async def _connect(self) -> Cause | None:
-        """Make the connections that are missing; return why some could not be made, or what is wrong with their standby."""
+        """Make connections that are missing; return why one could not be made, or what is wrong with its standby."""
+        end = time.monotonic() + CONNECT_SECONDS_OF_ROUND
         while self._replica.size < self._size or not self._examined:
             try:
                 held = await connect_standby(self._engine)
@@ -153,6 +157,8 @@ class ReplicaWatch:
             found = await self._enlist(held)
             if found is not None:
                 return found  # the next connection would probably lead to the same server
+            if time.monotonic() >= end:
+                break  # the next round goes on
         return next((self._replica.cause for standby in self._replica.standbys.values() if not standby.is_fit), None)
 
     async def _enlist(self, held: ReplicaConnection) -> Cause | None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from orchestrator.database.replicas import metrics, replica
+from orchestrator.database.replicas import metrics, replica, watch
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.response_versions import ResponseVersion
@@ -324,6 +324,23 @@ def test_a_standby_whose_leader_has_changed_since_it_was_examined_serves_nothing
                 run(pair.a, f"update log_head set leader_id = '{leader}'")
 
     assert in_process(scene) == (False, 1)
+
+
+def test_a_round_whose_connections_take_long_leaves_the_others_to_the_next(pair: Pair) -> None:
+    """Each may meet a frozen server first: all of them in one round would keep the healthy one from being compared."""
+
+    async def scene() -> list[int]:
+        async with reading(address_of(pair.a), address_of(pair.b, standby=True), size=3) as reader:
+            sizes = []
+            for _ in range(5):
+                await reader.watch.examine()
+                sizes.append(reader.replica.size)
+            return sizes
+
+    pair.catch_up()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "CONNECT_SECONDS_OF_ROUND", 0.0)
+        assert in_process(scene) == [0, 1, 2, 3, 3], "the first is for the comparison"
 
 
 def test_a_standby_serves_no_longer_than_it_was_found_fit_for(pair: Pair) -> None:
