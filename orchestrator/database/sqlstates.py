@@ -66,7 +66,9 @@ READ_ONLY = "25006"
 """A standby, or a primary that was deposed: nothing is written there, and the connection leads to the wrong server."""
 STATEMENT_CANCELLED = "57014"
 UNKNOWN_NAME = "42"
-"""The class of tables, columns and functions that the schema does not have."""
+"""The class of tables, columns and functions that the schema does not have, and of missing privileges."""
+UNPRIVILEGED = "42501"
+"""The role may not do this; the schema has what it names."""
 REFUSING_STATES = frozenset({READ_ONLY, STATEMENT_CANCELLED, "25P03", "25P04"})
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
@@ -131,7 +133,13 @@ def is_cancelled(error: BaseException | None) -> bool:
 
 def is_of_another_schema(error: BaseException | None) -> bool:
     """Whether a driver's error says that the server lacks what the statement names."""
-    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(UNKNOWN_NAME)
+    state = (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+    return state.startswith(UNKNOWN_NAME) and state != UNPRIVILEGED
+
+
+def is_unprivileged(error: BaseException | None) -> bool:
+    """Whether a driver's error says that the role lacks a privilege."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == UNPRIVILEGED
 
 
 def is_loss(error: sqlalchemy.exc.DBAPIError) -> bool:

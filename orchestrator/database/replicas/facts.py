@@ -12,7 +12,7 @@ from sqlalchemy import text
 from orchestrator.database.replicas.connections import ReplicaConnection
 from orchestrator.database.replicas.rules import Cause, PrimaryFacts, StandbyFacts
 from orchestrator.database.row_security import PLATFORM
-from orchestrator.database.sqlstates import is_of_another_schema
+from orchestrator.database.sqlstates import is_of_another_schema, is_unprivileged
 from orchestrator.database.transactions import Reading
 
 PRIMARY = """
@@ -64,8 +64,14 @@ async def read_standby(held: ReplicaConnection) -> StandbyFacts:
         raise UnfitServer(Cause.SCHEMA) from None
     except (sqlalchemy.exc.DBAPIError, psycopg.Error) as error:
         driver = error.orig if isinstance(error, sqlalchemy.exc.DBAPIError) else error
-        raise UnfitServer(Cause.SCHEMA if is_of_another_schema(driver) else Cause.LOST) from error
+        raise UnfitServer(_cause_of(driver)) from error
     answered = time.monotonic()
     if not await held.finish():
         raise UnfitServer(Cause.LOST)
     return StandbyFacts(asked=asked, answered=answered, **row._mapping)
+
+
+def _cause_of(driver: BaseException | None) -> Cause:
+    if is_of_another_schema(driver):
+        return Cause.SCHEMA
+    return Cause.UNPRIVILEGED if is_unprivileged(driver) else Cause.LOST

@@ -28,6 +28,7 @@ class Cause(StrEnum):
     AHEAD = "ahead"
     OTHER_LEADER = "other_leader"
     SCHEMA = "schema"
+    UNPRIVILEGED = "unprivileged"
     RESTORING = "restoring"
     CLOCK = "clock"
     LAGGING = "lagging"
@@ -48,6 +49,7 @@ MEANINGS = {
     Cause.AHEAD: "the standby has a version that the primary has not acknowledged; put it into synchronous_standby_names",
     Cause.OTHER_LEADER: "the primary, or what the standby has replayed, is not of the accepted leader",
     Cause.SCHEMA: "the standby's schema is not one that this process works on",
+    Cause.UNPRIVILEGED: "the role of the standby's address may not read what it is compared by",
     Cause.RESTORING: "the database is being restored",
     Cause.CLOCK: "the standby's clock differs from the primary's by more than 1 s",
     Cause.LAGGING: "the standby is further behind than BERTH_READ_LAG_SECONDS_MAX",

@@ -143,6 +143,15 @@ def test_another_database_of_the_standby_is_of_another_schema(pair: Pair) -> Non
     assert "schema is not one" in found.detail
 
 
+def test_a_role_without_privileges_is_not_of_another_schema(pair: Pair) -> None:
+    run(pair.a, f"create role blind login password '{pair.a.password}'")
+    pair.catch_up()
+    blind = standby_of(pair).replace(f"//{Role.OPERATOR}:", "//blind:")
+    found = read_standby_finding(address_of(pair.a, role=Role.OPERATOR), blind)
+    assert found.verdict == "warning"
+    assert "may not read what it is compared by" in found.detail
+
+
 def test_the_finding_of_a_standby_that_may_serve_and_of_one_that_is_gone(pair: Pair) -> None:
     pair.catch_up()
     primary = address_of(pair.a, role=Role.OPERATOR)

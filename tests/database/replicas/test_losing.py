@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from berth.process import database_connections
+from migrations.roles import Role
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.response_versions import ResponseVersion
@@ -275,6 +276,20 @@ def test_a_database_without_a_schema_serves_nothing(pair: Pair) -> None:
             return reader.replica.cause, (await reader.read(0))[0]
 
     assert asyncio.run(scene()) == (Cause.SCHEMA, False)
+
+
+def test_a_role_without_privileges_serves_nothing(pair: Pair) -> None:
+    run(pair.a, f"create role blind login password '{pair.a.password}'")
+    run(pair.a, "grant select on restores to blind")  # which each connection reads first
+    pair.catch_up()
+
+    async def scene() -> tuple[Cause, bool]:
+        blind = address_of(pair.b, standby=True).replace(f"//{Role.PUBLIC_API}:", "//blind:")
+        async with reading(address_of(pair.a), blind) as reader:
+            await reader.watch.examine()
+            return reader.replica.cause, (await reader.read(0))[0]
+
+    assert asyncio.run(scene()) == (Cause.UNPRIVILEGED, False)
 
 
 async def _lose_the_primary(pair: Pair, reader: Reader) -> None:

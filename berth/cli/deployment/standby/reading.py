@@ -38,6 +38,7 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
     # SQLAlchemy, for these commands alone: start-up stays light for all others.
     from orchestrator.database.replicas.facts import PRIMARY, STANDBY
     from orchestrator.database.replicas.rules import MEANINGS, Cause, PrimaryFacts, StandbyFacts, Unfit, judge_standby
+    from orchestrator.database.sqlstates import is_unprivileged
 
     def connect(url: str) -> psycopg.Connection[DictRow]:
         return psycopg.connect(url, connect_timeout=CONNECT_SECONDS, autocommit=True, row_factory=dict_row)
@@ -50,8 +51,9 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
             asked = time.monotonic()
             try:
                 facts = StandbyFacts(asked=asked, answered=time.monotonic(), **_row(standby, STANDBY))
-            except psycopg.ProgrammingError:  # another schema, or none
-                return Compared(where, only, MEANINGS[Cause.SCHEMA], 0.0)
+            except psycopg.ProgrammingError as error:  # another schema, or none
+                cause = Cause.UNPRIVILEGED if is_unprivileged(error) else Cause.SCHEMA
+                return Compared(where, only, MEANINGS[cause], 0.0)
             event = primary.execute("select event_id from log where version = %s", (facts.version,)).fetchone()
             event_id = None if event is None else event["event_id"]
             verdict = judge_standby(history, facts, event_id, CATCH_UP_SECONDS)
