@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow
 from typer.testing import CliRunner
 
+from berth.cli.deployment.standby import reading
 from berth.cli.deployment.standby.reading import read_standby_finding
 from berth.cli.deployment.verify import collect
 from berth.cli.endings import Refused
 from berth.cli.main import app
 from berth.cli.settings import Settings
 from migrations.roles import Role
+from orchestrator.database.replicas import rules
+from orchestrator.database.replicas.rules import Fit, PrimaryFacts, StandbyFacts, Unfit
 from orchestrator.verification import all_checks
 from orchestrator.verification.all_checks import CHECKS, run_checks
 from orchestrator.verification.verdict import Bounds, Verdict
@@ -141,6 +147,33 @@ def test_another_database_of_the_standby_is_of_another_schema(pair: Pair) -> Non
     found = read_standby_finding(address_of(pair.a, role=Role.OPERATOR), other)
     assert found.verdict == "warning"
     assert "schema is not one" in found.detail
+
+
+def test_a_server_has_answered_when_its_facts_are_there(pair: Pair) -> None:
+    """Else its clock would seem ahead by the time that the query takes."""
+    pair.catch_up()
+    rows: list[tuple[float, float]] = []
+    judged: list[PrimaryFacts | StandbyFacts] = []
+
+    def row(connection: psycopg.Connection[DictRow], statement: str) -> DictRow:
+        began = time.monotonic()
+        found = taken(connection, statement)
+        rows.append((began, time.monotonic()))
+        return found
+
+    def judge(history: list[PrimaryFacts], facts: StandbyFacts, event_id: UUID | None, lag: float) -> Fit | Unfit:
+        judged.extend([history[0], facts])
+        return judged_by_rules(history, facts, event_id, lag)
+
+    taken, judged_by_rules = reading._row, rules.judge_standby
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_row", row)
+        patch.setattr(rules, "judge_standby", judge)
+        found = reading.compare_standby(address_of(pair.a, role=Role.OPERATOR), standby_of(pair))
+    assert found.unfit is None
+    for facts, (began, ended) in zip(judged[:2], rows, strict=False):
+        assert facts.asked <= began
+        assert facts.answered >= ended
 
 
 def test_a_role_without_privileges_is_not_of_another_schema(pair: Pair) -> None:

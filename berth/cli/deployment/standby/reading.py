@@ -46,14 +46,16 @@ def compare_standby(primary_url: str, standby_url: str) -> Compared:
     with connect(primary_url) as primary, connect(standby_url) as standby:
         where, only = f"{standby.info.host or 'here'}:{standby.info.port}", _address_of(standby.info, standby_url)
         asked = time.monotonic()
-        history = [PrimaryFacts(asked=asked, answered=time.monotonic(), **_row(primary, PRIMARY))]
+        row = _row(primary, PRIMARY)
+        history = [PrimaryFacts(asked=asked, answered=time.monotonic(), **row)]
         while True:
             asked = time.monotonic()
             try:
-                facts = StandbyFacts(asked=asked, answered=time.monotonic(), **_row(standby, STANDBY))
+                row = _row(standby, STANDBY)
             except psycopg.ProgrammingError as error:  # another schema, or none
                 cause = Cause.UNPRIVILEGED if is_unprivileged(error) else Cause.SCHEMA
                 return Compared(where, only, MEANINGS[cause], 0.0)
+            facts = StandbyFacts(asked=asked, answered=time.monotonic(), **row)
             event = primary.execute("select event_id from log where version = %s", (facts.version,)).fetchone()
             event_id = None if event is None else event["event_id"]
             verdict = judge_standby(history, facts, event_id, CATCH_UP_SECONDS)
