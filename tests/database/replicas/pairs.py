@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from sqlalchemy import Engine, event
 
 import migrations
 from migrations.roles import Role
+from orchestrator.database.replicas import metrics
 from orchestrator.database.replicas.connections import standby_engine
 from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.replicas.replica import Replica
+from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.replicas.watch import ReplicaWatch
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Database, Reading, connect_database
@@ -26,6 +28,7 @@ from tests.databases import as_role
 from tests.support.failover.cluster import Cluster, Member
 from tests.support.waiting import wait_for
 
+Result = TypeVar("Result")
 HEAD_OF_A_STANDBY = "in_recovery from log_head"
 PENDING_EVENT: LiteralString = (
     "insert into outbox (event_type, correlation_id, subject, payload)"
@@ -192,3 +195,26 @@ async def reading(
     finally:
         await watch.close()
         await database.close()
+
+
+@asynccontextmanager
+async def reader_of(pair: Pair, **options: float) -> AsyncIterator[Reader]:
+    """A process whose standby is fit."""
+    pair.catch_up()
+    async with reading(address_of(pair.a), address_of(pair.b, standby=True), **options) as reader:  # type: ignore[arg-type]
+        await reader.wait_fit()
+        yield reader
+
+
+def fallbacks(cause: Cause) -> float:
+    """How often the primary served for this cause."""
+    return float(metrics.FALLBACKS.labels(cause=cause.value)._value.get())
+
+
+def in_process(scene: Callable[[], Awaitable[Result]]) -> Result:
+    """The result of a scene."""
+
+    async def run() -> Result:
+        return await scene()
+
+    return asyncio.run(run())
