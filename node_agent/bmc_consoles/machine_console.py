@@ -24,20 +24,34 @@ Find = Callable[[], Awaitable[tuple[contract.SshConsole | None, str]]]
 """What the BMC announces, and the password that it accepts. Raises BmcProblem."""
 
 
+CLI_PORT: Final = 22
+"""Where a manager's command line is."""
+
+
 def judged(found: contract.SshConsole | None, *, shared_allowed: bool) -> tuple[contract.SshConsole, Keys]:
     """The console if it may be entered, and the keys that must not reach it. Raises ConsoleRefused."""
     if found is None:
         raise ConsoleRefused("bmc_console_missing", "the BMC announces no serial console over SSH that is enabled")
-    if found.shared and not (shared_allowed and found.entry_command):
-        why = (
-            "no operator has allowed that" if found.entry_command else "it announces no command that enters the console"
-        )
-        raise ConsoleRefused("bmc_console_shared", f"the console is shared with the BMC's command line, and {why}")
-    keys = read_hot_keys(found.hot_keys) if found.hot_keys else ()
-    if keys is None or (found.shared and not keys):
-        said = f"{found.hot_keys[:100]!r} is not understood" if found.hot_keys else "none is announced"
+    if found.shared is not False:
+        is_entered = bool(found.entry_command) or (found.shared is None and found.port != CLI_PORT)
+        if not (shared_allowed and is_entered):
+            why = "no operator has allowed that" if is_entered else "it announces no command that enters the console"
+            what = "is" if found.shared else "counts as"
+            raise ConsoleRefused(
+                "bmc_console_shared", f"the console {what} shared with the BMC's command line, and {why}"
+            )
+    keys = _keys(found.hot_keys)
+    if keys is None or (found.shared is not False and not keys):
+        said = "none is announced" if found.hot_keys == "" else f"{(found.hot_keys or '')[:100]!r} is not understood"
         raise ConsoleRefused("bmc_hot_key_unknown", f"the keys that leave the console must be kept from it; {said}")
     return found, keys
+
+
+def _keys(display: str | None) -> Keys | None:
+    """The keys of an announcement; none for an empty one, None for one that is not understood."""
+    if display is None:
+        return None
+    return read_hot_keys(display) if display else ()
 
 
 class MachineConsole:

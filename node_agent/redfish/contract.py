@@ -216,12 +216,13 @@ class UpdateOutcome:
 @dataclass(frozen=True)
 class SshConsole:
     """The serial console over SSH as announced. `entry_command` enters it; `hot_keys` is the BMC's text about the keys that leave
-    it; both may be empty. `shared`: the SSH server is that of the manager's command line too."""
+    it; both may be empty, and `hot_keys` is None if what is announced is no printable text. `shared`: the SSH server is that of
+    the manager's command line too; None: the BMC does not say."""
 
     port: int
     entry_command: str
-    hot_keys: str
-    shared: bool
+    hot_keys: str | None
+    shared: bool | None
 
 
 class ResetNeed(StrEnum):

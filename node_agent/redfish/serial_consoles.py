@@ -10,8 +10,6 @@ from node_agent.redfish.machine import Machine
 from node_agent.redfish.problems import NotSupported
 
 PORT_MAX: Final = 65_535
-CLI_PORT: Final = 22
-"""Where a manager's command line is: a console of this port that does not say that it is separate is shared with it."""
 
 
 async def find_ssh_console(machine: Machine) -> SshConsole | None:
@@ -36,11 +34,16 @@ def _of_system(ssh: Document) -> SshConsole | None:
     port = _port(ssh)
     if ssh.flag("ServiceEnabled") is not True or port is None:
         return None
-    shared = ssh.flag("SharedWithManagerCLI")
-    return SshConsole(
-        port, ssh.text("ConsoleEntryCommand"), ssh.text("HotKeySequenceDisplay"),
-        shared=port == CLI_PORT if shared is None else shared,
-    )  # fmt: skip
+    # Absent, null or no boolean is never read as separate, whatever the port.
+    return SshConsole(port, ssh.text("ConsoleEntryCommand"), _hot_keys(ssh), shared=ssh.flag("SharedWithManagerCLI"))
+
+
+def _hot_keys(ssh: Document) -> str | None:
+    """The text; empty if the property is absent, None if it is there and no printable text, as null is."""
+    if "HotKeySequenceDisplay" not in ssh.data:
+        return ""
+    said = ssh.data["HotKeySequenceDisplay"]
+    return ssh.text("HotKeySequenceDisplay") if isinstance(said, str) and said.isprintable() else None
 
 
 def _port(protocol: Document) -> int | None:

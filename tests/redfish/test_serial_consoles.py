@@ -32,12 +32,18 @@ def found(ssh: Any = None, manager: dict[str, Any] | None = None) -> SshConsole 
 @pytest.mark.parametrize(
     ("ssh", "wanted"),
     [
-        (OPENBMC, SshConsole(2200, "", "Press ~. to exit console", shared=False)),
+        (OPENBMC, SshConsole(2200, "", "Press ~. to exit console", shared=None)),
+        ({**OPENBMC, "SharedWithManagerCLI": None}, SshConsole(2200, "", "Press ~. to exit console", shared=None)),
+        ({**OPENBMC, "SharedWithManagerCLI": "false"}, SshConsole(2200, "", "Press ~. to exit console", shared=None)),
+        ({**OPENBMC, "SharedWithManagerCLI": 0}, SshConsole(2200, "", "Press ~. to exit console", shared=None)),
+        ({**OPENBMC, "HotKeySequenceDisplay": ["~."]}, SshConsole(2200, "", None, shared=None)),
+        ({**OPENBMC, "HotKeySequenceDisplay": "Press ~\x1d. to exit"}, SshConsole(2200, "", None, shared=None)),
+        ({**OPENBMC, "HotKeySequenceDisplay": None}, SshConsole(2200, "", None, shared=None)),
         (
             {"ServiceEnabled": True, "Port": 22, "SharedWithManagerCLI": True, "ConsoleEntryCommand": "console com2"},
             SshConsole(22, "console com2", "", shared=True),
         ),
-        ({"ServiceEnabled": True, "Port": 22}, SshConsole(22, "", "", shared=True)),
+        ({"ServiceEnabled": True, "Port": 22}, SshConsole(22, "", "", shared=None)),
         ({"ServiceEnabled": True, "Port": 22, "SharedWithManagerCLI": False}, SshConsole(22, "", "", shared=False)),
     ],
 )
@@ -61,4 +67,4 @@ def test_a_console_of_the_manager_is_behind_its_command_line() -> None:
     assert found(manager=offered) == SshConsole(22, "", "", shared=True)
     assert found(manager={**offered, "ConnectTypesSupported": ["IPMI"]}) is None
     assert found(manager={**offered, "ServiceEnabled": False}) is None
-    assert found(OPENBMC, offered) == SshConsole(2200, "", "Press ~. to exit console", shared=False)
+    assert found(OPENBMC, offered) == SshConsole(2200, "", "Press ~. to exit console", shared=None)

@@ -73,15 +73,22 @@ MUTANTS: list[Mutant] = [
     _console(
         "a shared console is entered without an operator's word",
         _MACHINE,
-        "    if found.shared and not (shared_allowed and found.entry_command):",
-        "    if found.shared and not found.entry_command:",
+        "        if not (shared_allowed and is_entered):",
+        "        if not is_entered:",
         f"{_BENCH}::test_a_console_that_may_lead_to_the_command_line_is_refused",
+    ),
+    _console(
+        "a console that is not said to be separate is separate",
+        "node_agent/redfish/serial_consoles.py",
+        'shared=ssh.flag("SharedWithManagerCLI"))',
+        'shared=ssh.flag("SharedWithManagerCLI") or False)',
+        "tests/redfish/test_serial_consoles.py::test_a_console_is_as_the_system_announces_it",
     ),
     _console(
         "hot keys that are not understood are none",
         _MACHINE,
-        "    if keys is None or (found.shared and not keys):",
-        "    keys = keys or ()\n    if found.shared and not keys:",
+        "    if keys is None or (found.shared is not False and not keys):",
+        "    keys = keys or ()\n    if found.shared is not False and not keys:",
         f"{_BENCH}::test_a_console_that_may_lead_to_the_command_line_is_refused",
     ),
     _console(

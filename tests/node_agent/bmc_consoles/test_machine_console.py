@@ -157,6 +157,12 @@ SHARED = contract.SshConsole(22, "console com2", "^\\", shared=True)
         (contract.SshConsole(22, "", "^\\", shared=True), True, "bmc_console_shared"),
         (contract.SshConsole(22, "console com2", "", shared=True), True, "bmc_hot_key_unknown"),
         (contract.SshConsole(2200, "", "see the manual", shared=False), True, "bmc_hot_key_unknown"),
+        (contract.SshConsole(2200, "", None, shared=False), True, "bmc_hot_key_unknown"),
+        (contract.SshConsole(2200, "", "~.", shared=None), False, "bmc_console_shared"),
+        (contract.SshConsole(2200, "console com2", "~.", shared=None), False, "bmc_console_shared"),
+        (contract.SshConsole(22, "", "~.", shared=None), True, "bmc_console_shared"),
+        (contract.SshConsole(2200, "", "~.", shared=True), True, "bmc_console_shared"),
+        (contract.SshConsole(2200, "", "", shared=None), True, "bmc_hot_key_unknown"),
     ],
 )
 def test_a_console_that_may_lead_to_the_command_line_is_refused(
@@ -170,6 +176,8 @@ def test_a_console_that_may_lead_to_the_command_line_is_refused(
 def test_a_console_that_leads_nowhere_else_is_entered() -> None:
     assert judged(ANNOUNCED, shared_allowed=False)[0] == ANNOUNCED
     assert judged(SHARED, shared_allowed=True)[1] == (frozenset(b"\x1c"),)
+    unsaid = contract.SshConsole(2200, "", "~.", shared=None)
+    assert judged(unsaid, shared_allowed=True)[0] == unsaid, "an operator has found the port to be the console alone"
     assert judged(contract.SshConsole(2200, "", "", shared=False), shared_allowed=False)[1] == ()
 
 
