@@ -1,7 +1,7 @@
 """The keys that leave a BMC's serial console: read from the text in which it announces them, and kept from it. Pure.
 
-Redfish gives a text for people (`HotKeySequenceDisplay`), for example "Press ~. to exit console". A text that is not understood
-is not guessed: the console is refused.
+Redfish gives a text for people (`HotKeySequenceDisplay`), for example "Press ~. to exit console". Only texts of a small grammar
+are read; any other one, such as one with a second sequence, is not guessed: the console is refused.
 """
 
 from __future__ import annotations
@@ -13,68 +13,41 @@ Key = frozenset[int]
 """The bytes that one key press may send."""
 Keys = tuple[Key, ...]
 
-SEQUENCE_KEYS_MAX: Final = 8
 _ENTER: Final = frozenset(b"\r\n")
-_NAMED: Final = {
-    "enter": _ENTER, "return": _ENTER, "cr": _ENTER, "esc": frozenset(b"\x1b"), "escape": frozenset(b"\x1b"),
-    "tab": frozenset(b"\t"), "space": frozenset(b" "), "del": frozenset(b"\x7f"), "tilde": frozenset(b"~"),
-    "period": frozenset(b"."), "dot": frozenset(b"."),
-}  # fmt: skip
-_CONTROL: Final = re.compile(
-    r"\^([@-_a-z?])|(?:ctrl|control)\s*[-+]\s*(?:shift\s*[-+]\s*)?([@-_a-z?])(?![A-Za-z0-9])", re.IGNORECASE
+_NAMED: Final = {"enter": _ENTER, "return": _ENTER, "esc": frozenset(b"\x1b"), "escape": frozenset(b"\x1b")}
+_CONTROL: Final = r"(?:\^|(?:ctrl|control)\ ?[-+]\ ?)(?P<control>[@-_a-z])"
+_TYPED: Final = r"(?P<typed>[~#&%@!]\.)"
+"""An escape character and a point, which no other word follows: `~.`."""
+_ESCAPE: Final = r"(?P<quote>['\"]?)ESC\ ?(?P<escaped>[()])(?P=quote)"
+_KEY: Final = r"<(?:enter|return|esc|escape|[a-z0-9])>"
+_LIST: Final = rf"(?P<list>{_KEY}(?:,?\ (?:and\ )?(?:then\ )?{_KEY}){{1,4}})"
+_LEAD: Final = r"(?:(?:press|type|use|enter)\ (?:the\ )?(?:(?:hot\ ?keys?|keys?)\ (?:sequence\ )?)?)"
+_LEAVE: Final = r"(?:exit|quit|leave|end|terminate|close|disconnect|detach|return)"
+_WORDS: Final = r"(?:\ (?:the|this|from|to|serial|sol|ssh|host|system|text|console|session|cli|bmc|prompt))"
+_ANNOUNCED: Final = re.compile(
+    rf"(?P<lead>{_LEAD})?(?:{_CONTROL}|{_TYPED}|{_ESCAPE}|{_LIST})(?P<tail>\ to\ {_LEAVE}{_WORDS}{{0,6}}\.?)?",
+    re.IGNORECASE | re.ASCII,
 )
-_FILLERS: Final = frozenset({
-    "press", "type", "hit", "use", "the", "key", "keys", "hotkey", "hotkeys", "hot", "sequence", "and", "then", "followed", "by",
-    "of", "character", "is",
-})  # fmt: skip
-_END: Final = re.compile(r"\b(?:to|for)\b.*", re.IGNORECASE | re.DOTALL)
-"""What the keys do: "to exit console", "to terminate session"."""
-_WORD: Final = re.compile(r"<?([A-Za-z]{2,})>?")
+"""One sequence, and what it does. A sentence must say that it leaves something, so that a point is part of it or is not."""
 
 
 def read_hot_keys(display: str) -> Keys | None:
-    """The keys that a text announces; None if it is not understood."""
-    left = re.sub(r"[\"'`,:]", " ", _END.sub("", display)).strip()
-    if re.match(r"enter\b", left, re.IGNORECASE):
-        return None  # the key, or to type what follows
-    found: list[Key] = []
-    while left := left.lstrip(" \t-+"):
-        taken = _take(left)
-        if taken is None:
-            return None
-        keys, length = taken
-        found += keys
-        left = left[length:]
-        if len(found) > SEQUENCE_KEYS_MAX:
-            return None
-    # One printable character alone is no sequence: a tenant could not type it any more.
-    is_usable = bool(found) and not (len(found) == 1 and min(found[0]) >= 0x20 and 0x7F not in found[0])
-    return tuple(found) if is_usable else None
-
-
-def _take(text: str) -> tuple[list[Key], int] | None:
-    """The keys of the first word of a text, and its length; None if it is not understood."""
-    if control := _CONTROL.match(text):
-        return [_control(control[1] or control[2])], control.end()
-    if word := _WORD.match(text):
-        name = word[1].lower()
-        if name in _NAMED:
-            return [_NAMED[name]], word.end()
-        return ([], word.end()) if name in _FILLERS else None
-    if single := re.match(r"<([!-~])>", text):
-        return [_typed(single[1])], single.end()
-    typed = re.match(r"[!-~]{1,4}(?=\s|$)", text)
-    if typed is None or sum(one.isalnum() for one in typed[0]) > 1:  # F10 is one key
+    """The keys that a text announces; None unless the whole text is one sequence, alone or in a sentence that is known."""
+    found = _ANNOUNCED.fullmatch(display.strip(" "))
+    if found is None or (found["lead"] and not found["tail"]):
         return None
-    return [_typed(one) for one in typed[0]], typed.end()
+    if found["control"]:
+        key = ord(found["control"].upper()) & 0x1F
+        return None if key in _ENTER else (frozenset({key}),)
+    if found["typed"]:
+        return tuple(frozenset({ord(one)}) for one in found["typed"])
+    if found["escaped"]:
+        return _NAMED["esc"], frozenset({ord(found["escaped"])})
+    return tuple(_named(one) for one in re.findall(r"<([A-Za-z0-9]+)>", found["list"]))
 
 
-def _control(letter: str) -> Key:
-    return frozenset({0x7F if letter == "?" else ord(letter.upper()) & 0x1F})
-
-
-def _typed(character: str) -> Key:
-    return frozenset(ord(one) for one in (character.lower(), character.upper()))
+def _named(name: str) -> Key:
+    return _NAMED.get(name.lower()) or frozenset(ord(one) for one in (name.lower(), name.upper()))
 
 
 class HotKeyFilter:
@@ -85,7 +58,7 @@ class HotKeyFilter:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._passed = bytearray()
+        self._passed = bytearray(b"\r")  # the BMC may count the begin of the session as the begin of a line
         self.dropped = 0
 
     def passed(self, data: bytes) -> bytes:

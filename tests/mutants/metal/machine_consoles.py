@@ -99,6 +99,20 @@ MUTANTS: list[Mutant] = [
         f"{_KEY_TESTS}::test_what_passes_never_contains_the_sequence",
     ),
     _console(
+        "a text with a second sequence is read",
+        _KEYS,
+        '_ANNOUNCED.fullmatch(display.strip(" "))',
+        '_ANNOUNCED.match(display.strip(" "))',
+        f"{_KEY_TESTS}::test_a_text_that_is_not_understood_is_not_guessed",
+    ),
+    _console(
+        "hot keys after Enter pass as the first input",
+        _KEYS,
+        'self._passed = bytearray(b"\\r")',
+        "self._passed = bytearray()",
+        f"{_KEY_TESTS}::test_the_begin_of_a_session_counts_as_the_begin_of_a_line",
+    ),
+    _console(
         "a session is handed out again",
         _STORE,
         "    where t.ended_at is null and t.dispatched_at is null and t.envelope is not null",
