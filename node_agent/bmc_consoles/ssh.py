@@ -27,7 +27,8 @@ WINDOW_BYTES: Final = 128 * 1024
 """What the BMC may send before it is read."""
 QUIET_SECONDS: Final = 0.3
 REPLAY_SECONDS_MAX: Final = 2.0
-"""Some BMCs begin with what was printed before: it is dropped until nothing comes for `QUIET_SECONDS`, at most for so long."""
+"""Some BMCs begin with what was printed before, and not at once. So long is waited for its first byte; from it on, all is dropped
+until nothing comes for `QUIET_SECONDS`, at most for so long again."""
 CLOSE_SECONDS_MAX: Final = 2.0
 KEEP_ALIVE_SECONDS: Final = 10
 KEEP_ALIVE_PROBES: Final = 3
@@ -106,13 +107,15 @@ class SshConsole:
 
     async def _drop_replay(self) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + REPLAY_SECONDS_MAX
+        until, quiet = loop.time() + REPLAY_SECONDS_MAX, REPLAY_SECONDS_MAX
         with suppress(TimeoutError):
             while (left := until - loop.time()) > 0:
-                async with asyncio.timeout(min(QUIET_SECONDS, left)):
+                async with asyncio.timeout(min(quiet, left)):
                     data = await self._channel.stdout.read(PIECE_BYTES)
                 if not data:
                     return
+                if not self.replayed:
+                    until, quiet = loop.time() + REPLAY_SECONDS_MAX, QUIET_SECONDS
                 self.replayed += len(data)
 
     async def _from_bmc(self, guard: Guard) -> None:

@@ -57,6 +57,13 @@ MUTANTS: list[Mutant] = [
         f"{_BENCH}::test_what_was_printed_before_is_not_passed_on",
     ),
     _console(
+        "the quiet before a replay ends its dropping",
+        _SSH,
+        "until, quiet = loop.time() + REPLAY_SECONDS_MAX, REPLAY_SECONDS_MAX",
+        "until, quiet = loop.time() + REPLAY_SECONDS_MAX, QUIET_SECONDS",
+        f"{_BENCH}::test_a_replay_that_begins_late_is_not_passed_on",
+    ),
+    _console(
         "any host key is trusted",
         _SSH,
         "        self.seen = key.get_fingerprint()\n        return False",

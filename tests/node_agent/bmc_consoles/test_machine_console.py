@@ -263,6 +263,15 @@ def test_what_was_printed_before_is_not_passed_on() -> None:
     play(scene, replay=b"deploy system: token 7" * 4_000)
 
 
+def test_a_replay_that_begins_late_is_not_passed_on() -> None:
+    async def scene(bench: Bench) -> None:
+        async with bench.console() as descriptor:
+            os.write(descriptor, b"x\r")
+            assert await read_until(descriptor, b"said x\r\n") == b"said x\r\n"
+
+    play(scene, replay=b"deploy system: disk 7" * 4_000, replay_delay=ssh.QUIET_SECONDS * 3)
+
+
 def test_a_console_that_dies_reads_as_ended() -> None:
     async def scene(bench: Bench) -> None:
         async with bench.console() as descriptor:

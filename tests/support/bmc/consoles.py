@@ -33,6 +33,7 @@ class StubConsole:
     hot_keys: bytes = b"~."
     sessions_max: int = 1
     replay: bytes = b""
+    replay_delay: float = 0.0  # seconds before it
     refuses_password: bool = False
     hangs: bool = False  # no greeting
     serial_port: Path | None = None  # the socket of an emulated machine's serial port, which is the console then
@@ -73,6 +74,7 @@ class StubConsole:
         self.opened += 1
         self.entered.append(process.command)
         try:
+            await asyncio.sleep(self.replay_delay)
             process.stdout.write(self.replay)
             await (self._console(process) if self.serial_port is None else self._bridge(process, self.serial_port))
             if self.returns_to_shell:
