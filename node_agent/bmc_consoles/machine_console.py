@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from node_agent.bmc_consoles.hot_keys import Keys, read_hot_keys
-from node_agent.bmc_consoles.ssh import Guard, SshAccess, SshConsole, open_console
+from node_agent.bmc_consoles.ssh import UNACKNOWLEDGED_SECONDS_MAX, Guard, SshAccess, SshConsole, open_console
 from node_agent.consoles.consoles import ConsoleRefused
 from node_agent.redfish import contract
 from node_agent.redfish.problems import BmcProblem, CertificateChanged, CredentialsRefused, NotSupported
@@ -60,6 +60,7 @@ class MachineConsole:
     def __init__(
         self, host: str, username: str, host_key: str, find: Find, guard: Guard, *, shared_allowed: bool,
         login_refused: Callable[[], None] = lambda: None,
+        lease_seconds: Callable[[], float] = lambda: UNACKNOWLEDGED_SECONDS_MAX,
     ) -> None:  # fmt: skip
         self._host = host
         self._username = username
@@ -68,6 +69,7 @@ class MachineConsole:
         self._guard = guard
         self._shared_allowed = shared_allowed
         self._login_refused = login_refused
+        self._lease_seconds = lease_seconds
         self._opening: asyncio.Task[SshConsole] | None = None
         self._console: SshConsole | None = None
         self._is_entered = False
@@ -153,5 +155,6 @@ class MachineConsole:
             raise ConsoleRefused("bmc_unreachable", f"no answer within {FIND_SECONDS_MAX:.0f} s") from error
         console, keys = judged(announced, shared_allowed=self._shared_allowed)
         return SshAccess(
-            self._host, console.port, self._username, password, self._host_key, console.entry_command, keys
-        )
+            self._host, console.port, self._username, password, self._host_key, console.entry_command, keys,
+            min(UNACKNOWLEDGED_SECONDS_MAX, self._lease_seconds()),
+        )  # fmt: skip

@@ -158,5 +158,5 @@ class MachineSessions:
 
         return MachineConsole(
             host_and_port(named.url)[0], named.username, wanted.host_key, find, guard, shared_allowed=wanted.shared,
-            login_refused=refused,
+            login_refused=refused, lease_seconds=self._lease.seconds_left,
         )  # fmt: skip

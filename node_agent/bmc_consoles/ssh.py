@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ REPLAY_SECONDS_MAX: Final = 2.0
 """Some BMCs begin with what was printed before, and not at once. So long is waited for its first byte; from it on, all is dropped
 until nothing comes for `QUIET_SECONDS`, at most for so long again."""
 CLOSE_SECONDS_MAX: Final = 2.0
+UNACKNOWLEDGED_SECONDS_MAX: Final = 10.0
+"""How long the kernel keeps what a BMC does not take, at most: a frozen process does not take it back."""
 KEEP_ALIVE_SECONDS: Final = 10
 KEEP_ALIVE_PROBES: Final = 3
 TERMINAL: Final = "vt100"
@@ -42,7 +45,7 @@ Guard = Callable[[], None]
 @dataclass(frozen=True)
 class SshAccess:
     """How the SSH server of a BMC is reached, and the one host key that is trusted. `command`: empty for a server that is the
-    console."""
+    console. `unacknowledged_seconds`: after so long without progress the connection is gone."""
 
     host: str
     port: int
@@ -51,6 +54,7 @@ class SshAccess:
     host_key: str
     command: str
     keys: Keys
+    unacknowledged_seconds: float = UNACKNOWLEDGED_SECONDS_MAX
 
 
 class _Client(asyncssh.SSHClient):
@@ -63,6 +67,10 @@ class _Client(asyncssh.SSHClient):
         """Called for a key that is not the pinned one."""
         self.seen = key.get_fingerprint()
         return False
+
+
+_DISCARDS: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: the kernel's queue is discarded with the connection, which ends by a reset."""
 
 
 class SshConsole:
@@ -143,7 +151,9 @@ class SshConsole:
             self._end()
 
     def _end(self) -> None:
-        """The session reads the end of the console. Whatever comes after it is not passed on."""
+        """The session reads the end of the console. Whatever comes after it is not passed on, and what the BMC has not taken yet
+        is not sent to it."""
+        _set(self._connection, socket.SOL_SOCKET, socket.SO_LINGER, _DISCARDS)
         self._connection.abort()
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)
@@ -156,6 +166,8 @@ async def open_console(access: SshAccess) -> SshConsole:
     try:
         async with asyncio.timeout(OPEN_SECONDS_MAX):
             connection = await _connected(access, client)
+            milliseconds = max(1, int(access.unacknowledged_seconds * 1_000))
+            _set(connection, socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
             channel = await connection.create_process(
                 access.command or None, term_type=TERMINAL, term_size=TERMINAL_SIZE, encoding=None, window=WINDOW_BYTES,
                 stderr=asyncssh.STDOUT,
@@ -167,6 +179,14 @@ async def open_console(access: SshAccess) -> SshConsole:
         if isinstance(error, OSError | asyncssh.Error | ValueError):
             raise _refusal(error, client.seen) from error
         raise
+
+
+def _set(connection: asyncssh.SSHClientConnection, level: int, name: int, value: int | bytes) -> None:
+    """Set an option of the socket, if the connection still has one."""
+    found = connection.get_extra_info("socket")
+    with suppress(OSError):
+        if found is not None:
+            found.setsockopt(level, name, value)
 
 
 async def _connected(access: SshAccess, client: _Client) -> asyncssh.SSHClientConnection:

@@ -64,6 +64,20 @@ MUTANTS: list[Mutant] = [
         f"{_BENCH}::test_a_replay_that_begins_late_is_not_passed_on",
     ),
     _console(
+        "the kernel sends what was typed after the end",
+        _SSH,
+        "        _set(self._connection, socket.SOL_SOCKET, socket.SO_LINGER, _DISCARDS)\n",
+        "",
+        f"{_BENCH}::test_what_a_bmc_has_not_taken_never_reaches_it_after_the_end",
+    ),
+    _console(
+        "the kernel keeps what was typed beyond the lease",
+        _SSH,
+        "            _set(connection, socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)\n",
+        "",
+        f"{_BENCH}::test_a_bmc_that_takes_nothing_loses_the_connection_with_the_lease",
+    ),
+    _console(
         "any host key is trusted",
         _SSH,
         "        self.seen = key.get_fingerprint()\n        return False",

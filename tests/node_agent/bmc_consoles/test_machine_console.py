@@ -37,6 +37,7 @@ class Bench:
         self.problem: BmcProblem | None = None
         self.has_lease = True
         self.refused_logins = 0
+        self.lease_seconds = SECONDS_MAX
 
     def announced(self) -> contract.SshConsole:
         said = self.stub.document()["SSH"]
@@ -60,7 +61,7 @@ class Bench:
     def console(self) -> MachineConsole:
         return MachineConsole(
             "127.0.0.1", "berth", self.pinned, self.find, self.guard, shared_allowed=self.shared,
-            login_refused=self.note_refused,
+            login_refused=self.note_refused, lease_seconds=lambda: self.lease_seconds,
         )  # fmt: skip
 
     async def refusal(self) -> ConsoleRefused:
@@ -320,6 +321,34 @@ def test_a_forbidden_console_passes_no_byte_and_leaves_no_connection() -> None:
             async with again:
                 pass
         assert (caught.value.reason, bench.stub.opened) == ("guest_ended", 1)
+
+    play(scene)
+
+
+def test_what_a_bmc_has_not_taken_never_reaches_it_after_the_end() -> None:
+    async def scene(bench: Bench) -> None:
+        async with opened(bench) as (console, descriptor):
+            bench.stub.stop_reading()
+            os.write(descriptor, b"y" * 32_768)
+            await async_wait_for(bench.stub.has_unread, "the kernel has what was typed")
+            await console.forbid()
+            bench.stub.read_on()
+            await async_wait_for(lambda: not bench.stub.open, "the connection is gone")
+        assert bytes(bench.stub.received) == b"x\r"
+
+    play(scene)
+
+
+def test_a_bmc_that_takes_nothing_loses_the_connection_with_the_lease() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.lease_seconds = 1.0
+        async with opened(bench) as (_, descriptor):
+            bench.stub.stop_reading()
+            os.write(descriptor, b"y" * 32_768)
+            assert await read_end(descriptor) == b""
+        bench.stub.read_on()
+        await async_wait_for(lambda: not bench.stub.open, "the connection is gone")
+        assert bytes(bench.stub.received) == b"x\r"
 
     play(scene)
 

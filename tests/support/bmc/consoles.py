@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import socket
+import termios
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +23,8 @@ from tests.support.bmc.machine import StubMachine
 
 Process = asyncssh.SSHServerProcess[bytes]
 PROMPT = b"BMC> "
+RECEIVE_BYTES = 4096
+"""What its kernel takes without it, about: less than one piece that the agent passes on."""
 
 
 @dataclass
@@ -62,6 +68,23 @@ class StubConsole:
         """Every connection breaks."""
         for process in list(self.open):
             process.channel.get_connection().abort()
+
+    def stop_reading(self) -> None:
+        """What is sent from now on stays where it is sent."""
+        for process in self.open:
+            _transport(process).pause_reading()
+
+    def read_on(self) -> None:
+        """Read what has come, and what comes."""
+        for process in self.open:
+            _transport(process).resume_reading()
+
+    def has_unread(self) -> bool:
+        """Whether something has come that is not read."""
+        waiting = array("i", [0])
+        for process in self.open:
+            fcntl.ioctl(_transport(process).get_extra_info("socket").fileno(), termios.FIONREAD, waiting)
+        return waiting[0] > 0
 
     def print(self, data: bytes) -> None:
         """The machine prints this now."""
@@ -138,6 +161,10 @@ class StubConsole:
             self.commands += data
 
 
+def _transport(process: Process) -> Any:
+    return process.channel.get_connection()._transport
+
+
 class _Server(asyncssh.SSHServer):
     def __init__(self, console: StubConsole) -> None:
         self._console = console
@@ -175,8 +202,10 @@ async def console_served(console: StubConsole, host_key: bytes | None = None) ->
             for writer in silent:
                 writer.transport.abort()
         return
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     server = await asyncssh.listen(
-        "127.0.0.1", 0, server_factory=lambda: _Server(console), encoding=None, line_editor=False,
+        sock=listening, server_factory=lambda: _Server(console), encoding=None, line_editor=False,
         server_host_keys=[asyncssh.import_private_key(host_key or console.private_key)],
     )  # fmt: skip
     console.port = server.get_port()
