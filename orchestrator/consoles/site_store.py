@@ -23,7 +23,7 @@ update console_sessions set task_id = :task_id, envelope = cast(:envelope as jso
 where id = :id
 """
 # The lease and the certificate count in the same statement, as for other tasks of sites. A session is handed out once: one whose
-# answer is lost ends without an agent.
+# answer is lost ends without an agent. One of before a change of the BMC is not what its operator allows.
 _LEASE = """
 with held as (
     select s.id, s.lease_fence from site_agents a join sites s on s.id = a.site_id
@@ -36,6 +36,7 @@ with held as (
     select t.id from held h join console_sessions t on t.site_id = h.id
     where t.ended_at is null and t.dispatched_at is null and t.envelope is not null and t.waits_until > clock_timestamp()
       and not exists (select from deploy_runs r where r.node_id = t.node_id and r.ended_at is null)
+      and not exists (select from node_bmcs b where b.node_id = t.node_id and b.changed_at > t.opened_at)
     order by t.opened_at limit :limit for update of t skip locked
 )
 update console_sessions t set dispatched_at = clock_timestamp(), lease_fence = h.lease_fence from picked p, held h
@@ -49,7 +50,7 @@ from (select clock_timestamp() as now) n
 where c.id = :id and c.process_id = :process_id and c.ended_at is null and c.attached_at is null
   and exists (select from sites s join node_bmcs b on b.site_id = s.id and b.node_id = c.node_id
               where s.id = c.site_id and s.lease_agent = :agent_id and s.lease_fence = c.lease_fence
-                and s.lease_until > clock_timestamp())
+                and s.lease_until > clock_timestamp() and b.changed_at <= c.opened_at)
   and not exists (select from deploy_runs r where r.node_id = c.node_id and r.ended_at is null)
 returning c.id
 """

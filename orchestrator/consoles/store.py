@@ -135,11 +135,12 @@ _KEEP = """
 with kept as (
     update console_sessions set seen_at = clock_timestamp()
     where id = any(cast(:ids as uuid[])) and process_id = :process_id and ended_at is null
-    returning id, allocation_id, node_id, task_id, site_id, lease_fence
+    returning id, allocation_id, node_id, task_id, site_id, lease_fence, opened_at
 )
 select k.id, case when a.state <> 'active' then 'released'
                   when k.site_id is not null and (a.guest_state is null or a.guest_state not in ('running', 'stopped')
-                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null))
+                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null)
+                       or exists (select from node_bmcs b where b.node_id = k.node_id and b.changed_at > k.opened_at))
                        then 'guest_ended'
                   when k.lease_fence is not null and not exists (
                        select from sites s join node_bmcs b on b.site_id = s.id and b.node_id = k.node_id

@@ -162,10 +162,31 @@ MUTANTS: list[Mutant] = [
         f"{_SERVED}::test_a_machine_that_may_run_a_deploy_system_has_no_console",
     ),
     _console(
+        "a session goes on after its BMC was changed",
+        "orchestrator/consoles/store.py",
+        "b.changed_at > k.opened_at",
+        "b.changed_at is null",
+        f"{_SERVED}::test_an_operator_who_changes_the_bmc_ends_the_session",
+    ),
+    _console(
+        "a session is handed out after its BMC was changed",
+        _STORE,
+        "b.changed_at > t.opened_at",
+        "b.changed_at is null",
+        f"{_ATTACKS}::test_a_session_is_not_handed_out_after_its_bmc_was_changed",
+    ),
+    _console(
+        "an agent joins after the BMC was changed",
+        _STORE,
+        " and b.changed_at <= c.opened_at",
+        "",
+        f"{_ATTACKS}::test_a_session_is_not_joined_after_its_bmc_was_changed",
+    ),
+    _console(
         "a session goes on while a run is open",
         "orchestrator/consoles/store.py",
-        "                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null))\n",
-        "                       )\n",
+        "                       or exists (select from deploy_runs r where r.node_id = k.node_id and r.ended_at is null)\n",
+        "",
         f"{_ATTACKS}::test_an_opened_run_ends_a_session_whatever_its_agent_does",
     ),
     _console(

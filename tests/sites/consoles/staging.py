@@ -65,11 +65,11 @@ class Rented:
         """The operator registers the BMC, with the host key of its console."""
         site.put_bmc(self.machine, **{"console_host_key": self.console.host_key, **more})
 
-    def pin(self, site: Site) -> None:
-        """The operator pins the key that the BMC shows now; its password stays."""
+    def pin(self, site: Site, **more: Any) -> None:
+        """The operator pins the key that the BMC shows now, or changes `more`; its password stays."""
         body = {
             "site_id": site.id, "url": self.machine.url, "certificate_sha256": self.machine.pin, "username": USER,
-            "console_host_key": self.console.host_key,
+            "console_host_key": self.console.host_key, **more,
         }  # fmt: skip
         self.stage.admin.put(f"/admin/nodes/{self.node_id}/bmc", body)
 

@@ -45,6 +45,9 @@ select node_id, site_id, 'wipe', '{}', 'test', id, 'site_agent', waits_since, wa
 """A run whose first task no agent performs."""
 NEXT_LEASE = "update sites set lease_fence = lease_fence + 1 where id = cast(:id as uuid)"
 LEASE_OF_BEFORE = "update sites set lease_fence = lease_fence - 1 where id = cast(:id as uuid)"
+CHANGE_OF_BMC = """
+update node_bmcs set changed_at = changed_at + make_interval(secs => :seconds) where node_id = cast(:id as uuid)
+"""
 ACTIVE = "update site_agents set state = 'active', epoch = 1 where id = %s"
 
 
@@ -202,6 +205,30 @@ def test_a_session_is_not_handed_out_while_a_run_is_open(stage: ConsoleSites, ow
         stage.execute(OPEN_RUN, found.rented.node_id, own_site.id)
         assert found.lease() == []
         assert found.rented.ended(found.session_id)["reason"] == "guest_ended"
+
+
+def test_a_session_is_not_handed_out_after_its_bmc_was_changed(stage: ConsoleSites, own_site: Site) -> None:
+    with waiting(stage, own_site) as found:
+        found.rented.pin(own_site)
+        assert found.lease() == []
+        assert found.rented.ended(found.session_id)["reason"] == "guest_ended"
+
+
+def test_a_session_is_not_joined_after_its_bmc_was_changed(stage: ConsoleSites, own_site: Site) -> None:
+    with waiting(stage, own_site) as found:
+        assert len(found.lease()) == 1
+        (row,) = found.rented.sessions()
+
+        async def work(tx: Transaction) -> tuple[bool, bool]:
+            """In one transaction, so that the process has not ended the session yet."""
+            arguments = (row["id"], uuid.UUID(found.agent_id), row["process_id"])
+            await tx.execute(CHANGE_OF_BMC, {"id": row["node_id"], "seconds": 3600})
+            before = await note_attached(tx, *arguments)
+            await tx.execute(CHANGE_OF_BMC, {"id": row["node_id"], "seconds": -3600})
+            return before, await note_attached(tx, *arguments)
+
+        joined = run_with(stage.url, lambda context: transact(context, work))
+        assert joined == (False, True), "its task is of another BMC"
 
 
 def dialled_as_node(found: Waiting) -> AgentLink:

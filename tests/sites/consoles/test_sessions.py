@@ -108,6 +108,23 @@ def test_a_changed_host_key_is_refused_until_an_operator_decides(stage: ConsoleS
             output_until(socket, b"said x\r\n")
 
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "no host key": {"console_host_key": ""},
+    "shared": {"console_shared": True},
+    "address": {"url": "https://127.0.0.1:9"},
+    "account": {"username": "other"},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_operator_who_changes_the_bmc_ends_the_session(stage: ConsoleSites, site: Site, change: str) -> None:
+    with stage.rented(site) as rented, joined(rented) as socket:
+        begun(socket)
+        rented.pin(site, **CHANGES[change])
+        assert ending(socket)[1] == "guest_ended"
+        wait_for(rented.is_free, "the BMC has no session")
+
+
 def test_an_operator_allows_a_shared_console(stage: ConsoleSites, site: Site) -> None:
     shared = {"SharedWithManagerCLI": True, "ConsoleEntryCommand": "console com2"}
     with stage.rented(announced=shared) as rented:
