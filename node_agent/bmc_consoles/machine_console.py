@@ -146,6 +146,8 @@ class MachineConsole:
             async with asyncio.timeout(FIND_SECONDS_MAX):
                 announced, password = await self._find()
         except (CredentialsRefused, CertificateChanged) as problem:
+            if isinstance(problem, CredentialsRefused):
+                self._login_refused()
             raise ConsoleRefused(problem.code, problem.detail) from problem
         except NotSupported as problem:
             raise ConsoleRefused("bmc_console_missing", problem.detail) from problem

@@ -41,6 +41,10 @@ DIAL_SECONDS: Final = 5.0
 """What is left of the time to connect, at the least, when the process is dialled."""
 
 
+_Login = tuple[str, str, tuple[int, ...]]
+"""The URL, the account, and the generations of its passwords."""
+
+
 @dataclass(eq=False)
 class _Serving:
     """The session of a machine."""
@@ -63,9 +67,8 @@ class MachineSessions:
         self._tls = tls
         self._consoles = Consoles(None, clock, metrics, tls)
         self._running: dict[UUID, _Serving] = {}
-        self._refused: dict[UUID, tuple[int, ...]] = {}
-        """Generations of the passwords with which the SSH server of a machine refused the account: they are not tried again, as
-        refused logins can lock it."""
+        self._refused: dict[UUID, _Login] = {}
+        """With what a machine's BMC refused the account, by Redfish or SSH. It is not tried again: refused logins can lock it."""
 
     @property
     def free(self) -> int:
@@ -138,11 +141,11 @@ class MachineSessions:
 
     def _console_of(self, order: Order, wanted: MachineConsoleOrder, effects: BmcEffects) -> MachineConsole:
         named = order.parameters
+        login = named.url, named.username, tuple(one.generation for one in named.passwords)
 
         async def find() -> tuple[contract.SshConsole | None, str]:
-            generations = tuple(one.generation for one in named.passwords)
-            if self._refused.get(order.body.node_id) == generations:
-                raise ConsoleRefused("bmc_credentials_refused", "the BMC's SSH server refused the account before")
+            if self._refused.get(order.body.node_id) == login:
+                raise ConsoleRefused("bmc_credentials_refused", "the BMC refused the account before")
             try:
                 generation, found = await effects.with_password(order, lambda bmc: bmc.ssh_console())
             except NotDone as failure:
@@ -154,7 +157,7 @@ class MachineSessions:
             self._lease.require(order.lease_fence)
 
         def refused() -> None:
-            self._refused[order.body.node_id] = tuple(one.generation for one in named.passwords)
+            self._refused[order.body.node_id] = login
 
         return MachineConsole(
             host_and_port(named.url)[0], named.username, wanted.host_key, find, guard, shared_allowed=wanted.shared,

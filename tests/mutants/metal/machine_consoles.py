@@ -38,9 +38,23 @@ MUTANTS: list[Mutant] = [
     _console(
         "a refused login is tried again",
         _SESSIONS,
-        "            if self._refused.get(order.body.node_id) == generations:",
+        "            if self._refused.get(order.body.node_id) == login:",
         "            if False:",
         f"{_SERVED}::test_a_refused_login_is_not_tried_again",
+    ),
+    _console(
+        "a login that Redfish refused is tried again",
+        _MACHINE,
+        "                self._login_refused()\n            raise ConsoleRefused(problem.code",
+        "                pass\n            raise ConsoleRefused(problem.code",
+        f"{_BENCH}::test_what_redfish_says_names_the_refusal",
+    ),
+    _console(
+        "another account is not tried after a refusal",
+        _SESSIONS,
+        "login = named.url, named.username, tuple",
+        'login = "", "", tuple',
+        f"{_SERVED}::test_another_account_is_tried_after_a_refusal",
     ),
     _console(
         "bytes pass after the lease",

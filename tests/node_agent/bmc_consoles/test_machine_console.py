@@ -251,6 +251,7 @@ def test_what_redfish_says_names_the_refusal(problem: BmcProblem, reason: str) -
         bench.problem = problem
         assert (await bench.refusal()).reason == reason
         assert bench.stub.logins == []
+        assert bench.refused_logins == (reason == "bmc_credentials_refused")
 
     play(scene)
 

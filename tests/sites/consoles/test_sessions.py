@@ -14,7 +14,7 @@ import pytest
 from orchestrator.allocations.states import Verb
 from tests.consoles.talking import attached, begun, ending, message, output_until, refused
 from tests.sites.consoles.staging import ConsoleSites, Rented
-from tests.sites.stage import Site
+from tests.sites.stage import USER, Site
 from tests.support.waiting import wait_for
 
 
@@ -140,6 +140,28 @@ def test_a_refused_login_is_not_tried_again(stage: ConsoleSites, site: Site) -> 
     with stage.rented(site, refuses_password=True) as rented:
         assert [ended_at_once(rented) for _ in range(3)] == ["bmc_credentials_refused"] * 3
         assert rented.console.logins == [False], "a tenant cannot lock the account of the BMC"
+
+
+def test_a_login_that_redfish_refused_is_not_tried_again(stage: ConsoleSites, site: Site) -> None:
+    with stage.rented(site) as rented:
+        rented.machine.service.machine.passwords[USER] = "changed-at-the-bmc"
+        assert ended_at_once(rented) == "bmc_credentials_refused"
+        first = rented.machine.logins()
+        assert [ended_at_once(rented) for _ in range(2)] == ["bmc_credentials_refused"] * 2
+        assert rented.machine.logins() == first, "a tenant cannot lock the account of the BMC"
+
+
+def test_another_account_is_tried_after_a_refusal(stage: ConsoleSites, site: Site) -> None:
+    with stage.rented(site, refuses_password=True) as rented:
+        assert ended_at_once(rented) == "bmc_credentials_refused"
+        rented.console.refuses_password = False
+        passwords = rented.machine.service.machine.passwords
+        passwords["other"] = passwords[USER]
+        rented.pin(site, username="other")
+        with joined(rented) as socket:
+            begun(socket)
+            socket.send(b"x\r")
+            output_until(socket, b"said x\r\n")
 
 
 def test_a_bmc_that_dies_ends_the_session(stage: ConsoleSites, site: Site) -> None:
