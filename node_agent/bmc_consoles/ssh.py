@@ -191,11 +191,12 @@ def _set(connection: asyncssh.SSHClientConnection, level: int, name: int, value:
 
 async def _connected(access: SshAccess, client: _Client) -> asyncssh.SSHClientConnection:
     pinned = asyncssh.import_public_key(access.host_key)
-    # Nothing of the environment: no configuration, agent, key or known host of the account that the agent runs as.
+    # Nothing of the environment: no configuration, agent, key, authority or known host of the account that the agent runs as.
     connection, _ = await asyncssh.create_connection(
         lambda: client, access.host, access.port, username=access.username, password=access.password,
         known_hosts=([pinned], [], []), client_keys=None, agent_path=None, config=None, public_key_auth=False,
         host_based_auth=False, gss_auth=False, gss_kex=False, login_timeout=OPEN_SECONDS_MAX,
+        x509_trusted_certs=None, x509_trusted_cert_paths=None,
         keepalive_interval=KEEP_ALIVE_SECONDS, keepalive_count_max=KEEP_ALIVE_PROBES,
     )  # fmt: skip
     return connection

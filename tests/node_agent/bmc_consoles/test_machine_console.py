@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -180,6 +181,20 @@ def test_a_console_that_leads_nowhere_else_is_entered() -> None:
     unsaid = contract.SshConsole(2200, "", "~.", shared=None)
     assert judged(unsaid, shared_allowed=True)[0] == unsaid, "an operator has found the port to be the console alone"
     assert judged(contract.SshConsole(2200, "", "", shared=False), shared_allowed=False)[1] == ()
+
+
+def test_nothing_of_the_agents_home_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    for name in ("ca-bundle.crt", "config", "known_hosts", "id_ed25519"):
+        (tmp_path / ".ssh" / name).write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def scene(bench: Bench) -> None:
+        async with bench.console() as descriptor:
+            os.write(descriptor, b"x\r")
+            await read_until(descriptor, b"said x\r\n")
+
+    play(scene)
 
 
 def test_another_host_key_gets_no_password() -> None:
