@@ -64,6 +64,13 @@ MUTANTS: list[Mutant] = [
         f"{_BENCH}::test_nothing_passes_after_the_lease",
     ),
     _console(
+        "what was typed passes after the lease",
+        _SSH,
+        "                guard()\n                self._channel.stdin.write",
+        "                self._channel.stdin.write",
+        f"{_BENCH}::test_nothing_passes_after_the_lease",
+    ),
+    _console(
         "what the BMC replays is passed on",
         _SSH,
         "        await self._drop_replay()\n",

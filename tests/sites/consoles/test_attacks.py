@@ -7,12 +7,13 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from websockets.exceptions import ConnectionClosed
 
 from node_agent.wire.console import WELCOME
 from orchestrator.consoles.commands import lease_machine_sessions
@@ -277,17 +278,19 @@ def test_an_agent_that_stood_still_beyond_its_lease_passes_nothing_on(stage: Con
         output_until(socket, b"said x\r\n")
         assert first.child.process is not None
         os.kill(first.child.process.pid, signal.SIGSTOP)
+        socket.send(b"typed in the freeze\r")
+        stage.background.loop.call_soon_threadsafe(rented.console.print, b"of the deploy system\r\n")
         own_site.wait_for_holder("second")
         assert ending(socket)[1] == "agent_lost", "the lease has moved"
-        before = rented.ended(session)["bytes_to_tenant"]
-        stage.background.loop.call_soon_threadsafe(rented.console.print, b"of the deploy system\r\n")
+        assert rented.ended(session)["bytes_to_guest"] > len(b"x\r"), "the agent was sent what was typed"
         os.kill(first.child.process.pid, signal.SIGCONT)
         wait_for(rented.is_free, "its connection to the console is closed")
-        assert rented.ended(session)["bytes_to_tenant"] == before
+        assert bytes(rented.console.received) == b"x\r", "the agent has read what was typed, and has passed nothing on"
+        assert rented.ended(session)["bytes_to_tenant"] == len(b"said x\r\n")
 
 
 @pytest.mark.parametrize("point", ["bmc_task.after_accepted"])
-def test_an_agent_killed_in_the_release_leaves_no_console(stage: ConsoleSites, own_site: Site, point: str) -> None:
+def test_an_agent_killed_in_a_reset_leaves_no_console(stage: ConsoleSites, own_site: Site, point: str) -> None:
     """The agent dies as it is handed the first task after a session began; the next one performs that, and no byte passes."""
     first = own_site.agent("first", crash_at=f"{point}:1")
     own_site.wait_for_holder("first")
@@ -297,7 +300,10 @@ def test_an_agent_killed_in_the_release_leaves_no_console(stage: ConsoleSites, o
         socket.send(b"x\r")
         output_until(socket, b"said x\r\n")
         stage.request(rented.node_id, "reset")
-        assert ending(socket)[1] == "agent_lost"
         wait_for(first.died, "the agent dies")
+        with suppress(ConnectionClosed):
+            socket.send(b"typed after its death\r")
+        assert ending(socket)[1] == "agent_lost"
         stage.ended(rented.node_id)
         assert rented.is_free()
+        assert bytes(rented.console.received) == b"x\r"
