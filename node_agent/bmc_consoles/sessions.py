@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -67,6 +68,8 @@ class MachineSessions:
         self._tls = tls
         self._consoles = Consoles(None, clock, metrics, tls)
         self._running: dict[UUID, _Serving] = {}
+        self._held: set[UUID] = set()
+        """Machines with a task that no session runs beside."""
         self._refused: dict[UUID, _Login] = {}
         """With what a machine's BMC refused the account, by Redfish or SSH. It is not tried again: refused logins can lock it."""
 
@@ -91,14 +94,22 @@ class MachineSessions:
         serving.task = group.create_task(self._serve(order, wanted.attach, serving, before))
         serving.task.add_done_callback(forget)
 
-    async def end(self, node_id: UUID, task: TaskType | None = None) -> None:
-        """End the session of the machine, unless this task may run beside it. When this returns, no connection to the console is
-        left, and no byte passes."""
-        serving = self._running.get(node_id)
-        if serving is None or task in KEEPING:
+    @asynccontextmanager
+    async def ended(self, node_id: UUID, task: TaskType) -> AsyncIterator[None]:
+        """End the session of the machine for a task, unless that may run beside it. Within the block no connection to the console
+        is left or made, and no byte passes. One block at a time for each machine."""
+        if task in KEEPING:
+            yield
             return
-        log.info("console_ended_by_task", node_id=str(node_id), type=task)
-        await self._stop(serving, "guest_ended")
+        self._held.add(node_id)
+        try:
+            serving = self._running.get(node_id)
+            if serving is not None:
+                log.info("console_ended_by_task", node_id=str(node_id), type=task)
+                await self._stop(serving, "guest_ended")
+            yield
+        finally:
+            self._held.discard(node_id)
 
     def cancel(self) -> None:
         """Cancel all: the lease has ended."""
@@ -121,6 +132,8 @@ class MachineSessions:
         try:
             if before is not None:
                 await self._stop(before, "superseded")
+            if order.body.node_id in self._held:
+                await serving.console.forbid()
             session = Session(order.body.fence, GONE)
             # The tenant is said to be attached when the console is open, if the BMC is quick enough for that.
             await serving.console.prepare(max(0.0, dial_seconds - DIAL_SECONDS))

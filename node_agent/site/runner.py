@@ -161,9 +161,9 @@ class Runner:
             self._journal.append(Started(task_id=body.task_id))
             await self._journal.sync()
             try:
-                await self._sessions.end(body.node_id, body.type)
-                self._lease.require(self._fence)
-                report = await self._effects.carry_out(Order(body, admitted.parameters, self._fence))
+                async with self._sessions.ended(body.node_id, body.type):
+                    self._lease.require(self._fence)
+                    report = await self._effects.carry_out(Order(body, admitted.parameters, self._fence))
             except LeaseEnded as ended:
                 log.warning("bmc_task_left", task_id=str(body.task_id), why=str(ended))
                 return

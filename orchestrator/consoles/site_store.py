@@ -37,6 +37,8 @@ with held as (
     where t.ended_at is null and t.dispatched_at is null and t.envelope is not null and t.waits_until > clock_timestamp()
       and not exists (select from deploy_runs r where r.node_id = t.node_id and r.ended_at is null)
       and not exists (select from node_bmcs b where b.node_id = t.node_id and b.changed_at > t.opened_at)
+      and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null
+                      and b.kind not in ('look', 'reseal'))
     order by t.opened_at limit :limit for update of t skip locked
 )
 update console_sessions t set dispatched_at = clock_timestamp(), lease_fence = h.lease_fence from picked p, held h
@@ -52,13 +54,18 @@ where c.id = :id and c.process_id = :process_id and c.ended_at is null and c.att
               where s.id = c.site_id and s.lease_agent = :agent_id and s.lease_fence = c.lease_fence
                 and s.lease_until > clock_timestamp() and b.changed_at <= c.opened_at)
   and not exists (select from deploy_runs r where r.node_id = c.node_id and r.ended_at is null)
+  and not exists (select from bmc_tasks b where b.node_id = c.node_id and b.ended_at is null and b.kind not in ('look', 'reseal'))
 returning c.id
 """
-_RUN_OPEN = "select exists (select from deploy_runs where node_id = :node_id and ended_at is null)"
+_RUN_OPEN = """
+select exists (select from deploy_runs where node_id = :node_id and ended_at is null)
+    or exists (select from bmc_tasks where node_id = :node_id and ended_at is null and kind not in ('look', 'reseal'))
+"""
 
 
 async def is_run_open(tx: Transaction, node_id: UUID) -> bool:
-    """Whether a run works on the machine of a locked node: none begins before the transaction has ended."""
+    """Whether a run, or a task that ends sessions, works on the machine of a locked node: none begins before the transaction has
+    ended."""
     return bool((await tx.execute(_RUN_OPEN, {"node_id": node_id})).scalar_one())
 
 

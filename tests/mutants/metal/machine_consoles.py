@@ -24,8 +24,8 @@ MUTANTS: list[Mutant] = [
     _console(
         "a session goes on beside a task about the machine",
         _SESSIONS,
-        "        if serving is None or task in KEEPING:",
-        "        if serving is None or task is not None:",
+        "        if task in KEEPING:",
+        "        if task is not None:",
         f"{_SERVED}::test_a_task_about_the_machine_ends_the_session_first",
     ),
     _console(
@@ -202,6 +202,14 @@ MUTANTS: list[Mutant] = [
         " and b.changed_at <= c.opened_at",
         "",
         f"{_ATTACKS}::test_a_session_is_not_joined_after_its_bmc_was_changed",
+    ),
+    _console(
+        "a session is handed out while a task works on the machine",
+        _STORE,
+        "      and not exists (select from bmc_tasks b where b.node_id = t.node_id and b.ended_at is null\n"
+        "                      and b.kind not in ('look', 'reseal'))\n",
+        "",
+        f"{_ATTACKS}::test_a_session_does_not_begin_while_a_task_works_on_the_machine",
     ),
     _console(
         "a session goes on while a run is open",

@@ -46,6 +46,12 @@ select node_id, site_id, 'wipe', '{}', 'test', id, 'site_agent', waits_since, wa
 """A run whose first task no agent performs."""
 NEXT_LEASE = "update sites set lease_fence = lease_fence + 1 where id = cast(:id as uuid)"
 LEASE_OF_BEFORE = "update sites set lease_fence = lease_fence - 1 where id = cast(:id as uuid)"
+OPEN_TASK = """
+insert into bmc_tasks (node_id, site_id, kind, requested_by, waits_for, waits_since, waits_until)
+values (%s, %s, %s, 'test', 'lease', clock_timestamp(), clock_timestamp() + interval '1 hour')
+"""
+"""A task that no agent performs."""
+KIND_OF_TASK = "update bmc_tasks set kind = %s where node_id = %s"
 CHANGE_OF_BMC = """
 update node_bmcs set changed_at = changed_at + make_interval(secs => :seconds) where node_id = cast(:id as uuid)
 """
@@ -230,6 +236,18 @@ def test_a_session_is_not_joined_after_its_bmc_was_changed(stage: ConsoleSites, 
 
         joined = run_with(stage.url, lambda context: transact(context, work))
         assert joined == (False, True), "its task is of another BMC"
+
+
+def test_a_session_does_not_begin_while_a_task_works_on_the_machine(stage: ConsoleSites, own_site: Site) -> None:
+    with waiting(stage, own_site) as found:
+        stage.execute(OPEN_TASK, found.rented.node_id, own_site.id, "rotate")
+        assert found.lease() == []
+        stage.execute(KIND_OF_TASK, "look", found.rented.node_id)
+        assert len(found.lease()) == 1, "a look leaves the account and the machine as they are"
+        stage.execute(KIND_OF_TASK, "rotate", found.rented.node_id)
+        assert is_refused(found.dial())
+        stage.execute(KIND_OF_TASK, "look", found.rented.node_id)
+        assert is_welcome(found.dial())
 
 
 def dialled_as_node(found: Waiting) -> AgentLink:
