@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
         _SSH,
         "until, quiet = loop.time() + REPLAY_SECONDS_MAX, REPLAY_SECONDS_MAX",
         "until, quiet = loop.time() + REPLAY_SECONDS_MAX, QUIET_SECONDS",
-        f"{_BENCH}::test_a_replay_that_begins_late_is_not_passed_on",
+        f"{_BENCH}::test_what_was_printed_before_is_not_passed_on",
     ),
     _console(
         "the kernel sends what was typed after the end",

@@ -97,7 +97,7 @@ class StubConsole:
         self.opened += 1
         self.entered.append(process.command)
         try:
-            await asyncio.sleep(self.replay_delay)
+            await self._quiet()
             process.stdout.write(self.replay)
             await (self._console(process) if self.serial_port is None else self._bridge(process, self.serial_port))
             if self.returns_to_shell:
@@ -108,6 +108,11 @@ class StubConsole:
             self.open.remove(process)
             with suppress(OSError, asyncssh.Error):
                 process.exit(0)
+
+    async def _quiet(self) -> None:
+        over = asyncio.Event()
+        asyncio.get_running_loop().call_later(self.replay_delay, over.set)
+        await over.wait()
 
     async def _console(self, process: Process) -> None:
         line = b""
