@@ -77,7 +77,8 @@ table bridge berth {{
   }}
   chain forward {{
     type filter hook forward priority -300; policy accept;
-    ether type ip udp dport 67 counter drop comment "dhcp to others"
+    iifname "{TAP_PREFIX}*" ether type ip udp dport 67 counter drop comment "dhcp to others"
+    iifname "{UPLINK_PREFIX}*" ether type ip udp dport 67 counter drop comment "dhcp from other nodes"
   }}
   chain output {{
     type filter hook output priority -300; policy accept;
