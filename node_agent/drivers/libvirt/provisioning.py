@@ -98,7 +98,8 @@ class Boot:
         if (order := self._directory.order_of(record)) is not None:
             if self._node.networks is None:
                 raise OSError("the guest has a tenant network, and this agent has BERTH_LIBVIRT_NETWORK=user")
-            await self._node.networks.bring_in(Guest(record.allocation_id, order))
+            was_there = record.state != "provisioning"
+            await self._node.networks.bring_in(Guest(record.allocation_id, order), was_there=was_there)
 
     async def _ready(self, _progress: Progress) -> str:
         record = self._record()

@@ -93,13 +93,14 @@ class TenantNetworks:
             self._owner.close()
             self._owner = None
 
-    async def bring_in(self, guest: Guest) -> None:
+    async def bring_in(self, guest: Guest, *, was_there: bool = False) -> None:
         """Bridge, rules and tap of the guest are there. Repeating it changes nothing.
 
+        `was_there`: the guest ran before, and starts also while its name server does not: `tend` tries again.
         Raises OSError, also for a guest whose VNI, subnet or address is in the record of a guest of another network.
         """
         async with self._lock:
-            await in_thread(partial(self._bring_in, guest))
+            await in_thread(partial(self._bring_in, guest, was_there))
 
     async def take_out(self, allocation_id: UUID) -> list[str]:
         """Remove tap, rules and tracked connections of the allocation, and the bridge with its last guest.
@@ -121,7 +122,7 @@ class TenantNetworks:
         async with self._lock:
             return await in_thread(self._tend)
 
-    def _bring_in(self, guest: Guest) -> None:
+    def _bring_in(self, guest: Guest, was_there: bool) -> None:
         if (problem := conflict(guest, self._guests())) is not None:
             raise NetworkError(problem)
         there = links()
@@ -136,7 +137,12 @@ class TenantNetworks:
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
             self._replace_among(others, guest)
         self._connect(guest)
-        self._serve(guest, [*others, guest])
+        try:
+            self._serve(guest, [*others, guest])
+        except OSError as error:
+            if not was_there:
+                raise
+            log.error("network_without_names", network_id=str(guest.order.network_id), why=str(error))
         make_tap(guest, links())
         self._left = listed_rules(TABLES)
         self._brought_in.add(guest.allocation_id)
