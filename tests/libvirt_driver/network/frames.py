@@ -79,6 +79,7 @@ def frames() -> tuple[Forged, ...]:
     gateway, strange = A1.order.gateway, "52:54:00:00:00:77"
     udp = (67).to_bytes(2, "big") + (68).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
     asks = (68).to_bytes(2, "big") + (67).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
+    answers = (3999).to_bytes(2, "big") + (68).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
     serves = (547).to_bytes(2, "big") + (546).to_bytes(2, "big") + (26).to_bytes(2, "big") + bytes(2)
     known = [
         ("honest ipv4", frame(0x0800, ipv4(own, _end(0)))),
@@ -99,6 +100,7 @@ def frames() -> tuple[Forged, ...]:
         ("request to a dhcp server", frame(0x0800, ipv4(own, asks + _end(15), protocol=17), target=BROADCAST)),
         ("router advertisement", frame(0x86DD, _ipv6(58, bytes([134]) + bytes(15) + _end(16)), target=ALL_NODES)),
         ("dhcpv6 server", frame(0x86DD, _ipv6(17, serves + _end(17)), target=ALL_NODES)),
+        ("dhcp answer of another port", frame(0x0800, ipv4(own, answers + _end(18), protocol=17), target=BROADCAST)),
     ]
     return tuple(Forged(name, content) for name, content in known)
 

@@ -65,6 +65,7 @@ table bridge berth {{
     ether type arp iifname . arp saddr ether . arp saddr ip @addresses accept
     ether type arp counter drop comment "arp"
     ether type ip udp sport 67 counter drop comment "dhcp server"
+    ether type ip udp dport 68 counter drop comment "dhcp answer"
     {{asking}}
     ether type ip iifname . ether saddr . ip saddr @addresses accept
     ether type ip counter drop comment "ipv4"

@@ -57,6 +57,7 @@ FRAMES: dict[str, bytes] = {
     "honest": HONEST,
     "a mac of no guest": ethernet(STRANGE, A1.mac, ipv4(A2.address, A1.address, MARK)),
     "an address of no guest": ethernet(A2.mac, A1.mac, ipv4(IPv4Address("10.66.1.99"), A1.address, MARK)),
+    "a dhcp answer of another port": ethernet(A2.mac, A1.mac, ipv4(A2.address, A1.address, udp(MARK, 68), 17)),
     "the gateway's address": ethernet(A2.mac, A1.mac, ipv4(A1.gateway, A1.address, MARK)),
     "the gateway's mac and address": ethernet(bridge_mac(1), A1.mac, ipv4(A1.gateway, A1.address, MARK)),
     "another network's address": ethernet(B2.mac, A1.mac, ipv4(B2.address, A1.address, MARK)),
