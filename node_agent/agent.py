@@ -25,7 +25,7 @@ from node_agent.attestation.tpm import Tpm, remove_sessions
 from node_agent.burn_in.bounds import Bounds
 from node_agent.burn_in.burn_in import BurnIn
 from node_agent.burn_in.disk import remove_remains
-from node_agent.checks.start import require_fit_host
+from node_agent.checks.start import features_now, require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.consoles.consoles import Consoles
@@ -325,7 +325,7 @@ class Agent:
             key_set_serial=self._key_sets.serial,
             key_set_refusal=self._key_sets.refusal,
             agent_run=self._run_id,
-            features=[*FEATURES, *self._settings.features()],
+            features=[*FEATURES, *features_now(self._settings)],
             span=self._other_nodes.report(),
         )
         answer = await self._connection.post("/node/v1/heartbeat", beat, HeartbeatAnswer)

@@ -81,8 +81,11 @@ _INFORMATION = {
     Code.HUGE_PAGES_RESERVED,
     Code.SLOTS_UNKNOWN,
 }
-STARTS_ALL_THE_SAME = {Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS}
-"""Guests get no GPU, and are refused by each order. An agent that does not start could not release those that are there."""
+STARTS_ALL_THE_SAME = {
+    Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS, Code.NAME_SERVER_MISSING,
+}  # fmt: skip
+"""New guests get no GPU, or no name server, and are refused by each order. An agent that does not start could not
+release those that are there."""
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
+from pathlib import Path
 
 from node_agent.checks.finding import Code, Finding
-from node_agent.discovery.reading import Tree
+from node_agent.discovery.reading import Gaps, Tree
 
 # Programs with the Debian packages that have them.
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "conntrack": "conntrack"}
@@ -25,6 +26,11 @@ def check_tenant_networks(tree: Tree, names: bool) -> list[Finding]:
     `names`: whether guests get addresses by DHCP and names by DNS.
     """
     return [_programs(tree), *([_name_server(tree)] if names else []), _forwarding(tree), _ipv6_setting(tree)]
+
+
+def can_serve_names(root: Path = Path("/")) -> bool:
+    """Whether the programs and the account of name servers are there now."""
+    return _name_server(Tree(root, Gaps())).code is None
 
 
 def _programs(tree: Tree) -> Finding:

@@ -9,9 +9,11 @@ import structlog
 
 from node_agent.checks.finding import Finding, Severity
 from node_agent.checks.host import check_start
+from node_agent.checks.networks import can_serve_names
 from node_agent.drivers.choice import placement_settings
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
+from node_agent.wire.networks import NAMES_FEATURE
 
 log = structlog.get_logger("node_agent")
 
@@ -34,6 +36,14 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
         raise CannotStart(
             f"this host is not fit for guests: {refused.name}: {refused.found} [{refused.code}]; {refused.remedy}"
         )
+
+
+def features_now(settings: Settings, root: Path = Path("/")) -> tuple[str, ...]:
+    """The features of the settings, without names of guests while the host lacks what serves them."""
+    found = settings.features()
+    if NAMES_FEATURE not in found or can_serve_names(root):
+        return found
+    return tuple(one for one in found if one != NAMES_FEATURE)
 
 
 def _log(finding: Finding) -> None:

@@ -11,7 +11,10 @@ import pytest
 from node_agent.checks.finding import Code, Severity
 from node_agent.checks.host import check_start
 from node_agent.checks.networks import IPV6_SETTING, check_tenant_networks
+from node_agent.checks.start import features_now
 from node_agent.discovery.reading import Gaps, Tree
+from node_agent.settings import Settings
+from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE
 
 
 def test_a_setting_that_can_be_written_is_fine_and_stays(tmp_path: Path) -> None:
@@ -48,6 +51,7 @@ def test_a_host_that_cannot_serve_names_is_refused_with_the_remedy(tmp_path: Pat
     tree = with_programs(tmp_path, *({"dnsmasq", "setpriv"} - {missing}))
     finding = next(one for one in check_tenant_networks(tree, names=True) if one.name == "name server")
     assert (finding.code, finding.severity) == (Code.NAME_SERVER_MISSING, Severity.REFUSES)
+    assert finding.lets_start, "guests that are there must be released"
     assert finding.found == f"{missing} is not installed"
     package = {"dnsmasq": "dnsmasq-base", "setpriv": "util-linux"}[missing]
     assert finding.remedy == (f"apt-get install --no-install-recommends {package}, or BERTH_LIBVIRT_NETWORK_NAMES=none")
@@ -61,6 +65,20 @@ def test_the_account_of_the_name_server_must_be_there(tmp_path: Path, monkeypatc
     accounts.clear()
     finding = next(one for one in check_tenant_networks(tree, names=True) if one.name == "name server")
     assert (finding.code, finding.found) == (Code.NAME_SERVER_MISSING, "the account dnsmasq is missing")
+
+
+def test_an_agent_serves_names_as_soon_as_the_host_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwnam", {"dnsmasq": pwd.getpwuid(0)}.__getitem__)
+    settings = Settings.model_validate(
+        {
+            "api_url": "x", "root_keys_file": tmp_path, "agent_state_dir": tmp_path, "agent_driver": "libvirt",
+            "libvirt_network": "bridge",
+        }
+    )  # fmt: skip
+    with_programs(tmp_path, "setpriv")
+    assert features_now(settings, tmp_path) == (TENANT_NETWORK_FEATURE,)
+    (tmp_path / "usr/sbin/dnsmasq").touch()
+    assert features_now(settings, tmp_path) == (TENANT_NETWORK_FEATURE, NAMES_FEATURE)
 
 
 def test_a_host_that_serves_no_names_needs_no_server(tmp_path: Path) -> None:
