@@ -31,7 +31,8 @@ log = structlog.get_logger("node_agent.network")
 
 PROGRAM = "dnsmasq"
 ACCOUNT = "dnsmasq"
-"""Of Debian's package: the process is of this user, and reads nothing of the agent's."""
+"""Of Debian's package: the process is of this user, which can read the files of every network here (names and
+addresses), and nothing else of the agent's."""
 CAPABILITIES = "-all,+net_admin,+net_bind_service"
 """For ports 53 and 67; and dnsmasq enters a client without an address into the kernel's table of neighbours."""
 END_SECONDS_MAX = 3.0
