@@ -13,7 +13,8 @@ of one guest of the network on another node. Nothing passes between uplink and n
 that have guests of their network, and no guest can send any.
 
 Requests by DHCP and DNS reach the name server of the guest's own network at the node (`names`), so many of each guest in a
-second, and no other guest: requests to a DHCP server are never forwarded, and its answers are accepted from none.
+second, and no other guest. A request names its sender's card (`chaddr`, 28 bytes after the UDP header): dnsmasq
+believes it. Requests to a DHCP server are never forwarded, and its answers are accepted from none.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _BRIDGE = f"""
 table bridge berth {{
   set addresses {{ type ifname . ether_addr . ipv4_addr; {{addresses}}}}
   set cards {{ type ifname . ether_addr; {{cards}}}}
+  set clients {{ typeof iifname . @th,288,48; {{clients}}}}
   set subnets {{ type ipv4_addr; flags interval; {{subnets}}}}
   chain prerouting {{
     type filter hook prerouting priority -300; policy accept;
@@ -66,10 +68,15 @@ table bridge berth {{
     ether type arp counter drop comment "arp"
     ether type ip udp sport 67 counter drop comment "dhcp server"
     ether type ip udp dport 68 counter drop comment "dhcp answer"
+    ether type ip udp dport 67 jump requests
     {{asking}}
     ether type ip iifname . ether saddr . ip saddr @addresses accept
     ether type ip counter drop comment "ipv4"
     counter drop comment "other protocols"
+  }}
+  chain requests {{
+    iifname . @th,288,48 @clients return
+    counter drop comment "dhcp of others"
   }}
   chain input {{
     type filter hook input priority -300; policy accept;
@@ -327,11 +334,23 @@ def address_of(tap: str, listed: str) -> str | None:
 
 def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {
-        name: [] for name in ("cards", "addresses", "subnets", "guests", "bridges", "gateways", "servers", "published")
+        name: []
+        for name in (
+            "cards",
+            "clients",
+            "addresses",
+            "subnets",
+            "guests",
+            "bridges",
+            "gateways",
+            "servers",
+            "published",
+        )
     }
     for guest in guests:
         order = guest.order
         found["cards"].append(f'"{guest.tap}" . {order.mac}')
+        found["clients"].append(f'"{guest.tap}" . 0x{order.mac.replace(":", "")}')
         found["addresses"].append(f'"{guest.tap}" . {order.mac} . {order.address}')
         found["guests"].append(str(order.address))
         found["published"] += [
@@ -349,7 +368,7 @@ def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
 
 
 def _changed(verb: str, elements: dict[str, list[str]]) -> str:
-    tables = {"cards": "bridge", "addresses": "bridge", "subnets": "bridge"}
+    tables = {"cards": "bridge", "clients": "bridge", "addresses": "bridge", "subnets": "bridge"}
     return "".join(
         f"{verb} element {tables.get(name, 'inet')} berth {name} {{ {', '.join(found)} }}\n"
         for name, found in elements.items()
