@@ -156,6 +156,8 @@ def test_a_rebuild_keeps_the_name_whatever_the_allocation_is_called_now(
         await begin_verb(context, allocation, "v")
 
     run_with(database_url, work)
+    leased = "web" if named_by_agent else None
+    assert rows_of(database_url, NAMES) == [(allocation, leased)], "a name that no agent answers is left to others"
     rebuilt = RebuildParameters.model_validate(body_of(database_url, allocation).parameters).network
     assert rebuilt is not None
     assert rebuilt.names == ([f"berth-{allocation}", "web"] if named_by_agent else [])

@@ -101,7 +101,9 @@ async def _issue(
     faults = instructions.faults_for(context.fault_labels_allowed)
     network = None
     if instructions.networked:
-        network = instructions.understood(await lease_network(tx, subject, context.limits.networks, instructions.name))
+        # An agent that names no guest would never have the name answered, and no other guest could lease it.
+        name = instructions.name if instructions.names_guests else None
+        network = instructions.understood(await lease_network(tx, subject, context.limits.networks, name))
     issued = await issue_task(
         tx,
         context.signer,
