@@ -2,7 +2,8 @@
 
 A guest gets by DHCP what is leased to it, by its MAC address, and DNS knows the names of the network's guests on all nodes. Each
 process has its options as arguments and the guests in two files, which it reads again at SIGHUP. It outlives the agent: a
-process with the arguments that it should have is kept, and every other one that uses this directory is ended.
+process with the arguments that it should have is kept until a guest of the node leaves, and every other one that uses this
+directory is ended.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class NameServers:
         files = {"dhcp-hosts": dhcp_hosts(network), "hosts": hosts(network, self._naming.domain)}
         arguments = options(network, directory, self._naming, self._mtu)
         running = self._processes().get(vni, {})
-        kept = [pid for pid, shown in running.items() if shown[1:] == arguments]
+        # A process keeps the lease of a guest that has left, with its name. It ends before the files are written.
+        stays = not _left(_read(directory / "dhcp-hosts"), files["dhcp-hosts"])
+        kept = [pid for pid, shown in running.items() if stays and shown[1:] == arguments]
         _end([pid for pid in running if pid not in kept])
         # An agent that was killed before its signal has left files that the process has not read.
         knows = not self._write(directory, files) and self._known.get(vni) == files
@@ -207,6 +210,11 @@ def dhcp_hosts(network: Served) -> str:
     """What is leased to the guests of the node, by MAC address; `id:*`: whatever the client calls itself."""
     guests = sorted(network.guests, key=lambda it: it.order.address)
     return "".join(f"{one.order.mac},id:*,{one.order.address},{one.names[0]}\n" for one in guests)
+
+
+def _left(before: str | None, now: str) -> bool:
+    """Whether a guest of the file before is in no line now."""
+    return not set((before or "").splitlines()) <= set(now.splitlines())
 
 
 def reverse_zones(subnet: IPv4Network) -> list[str]:

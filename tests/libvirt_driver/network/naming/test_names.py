@@ -114,7 +114,7 @@ def test_the_next_agent_takes_over_what_runs_and_it_learns_of_changes(found: Any
     assert agents["came"] == [of("10.66.1.77"), True], (
         "also of files that an agent wrote that was killed before its signal"
     )
-    assert agents["left"] == [UNKNOWN, of("10.66.1.11"), True]
+    assert agents["left"] == [UNKNOWN, of("10.66.1.11"), False], "a process is replaced: it keeps leases"
 
 
 def test_other_names_are_forwarded_to_the_resolvers_of_the_setting_alone(found: Any) -> None:
