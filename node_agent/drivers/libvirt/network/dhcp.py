@@ -125,10 +125,16 @@ class NameServers:
         return bool(running)
 
     def end_others(self, networks: Iterable[int]) -> list[int]:
-        """End the processes of all networks but these; return theirs. Raises OSError."""
+        """End the processes of all networks but these; return theirs. What fails is logged. Raises OSError before the first."""
         wanted = set(networks)
-        left = {vni for vni in (*self._vnis(), *self._processes()) if vni not in wanted}
-        return sorted(vni for vni in left if self.end(vni))
+        ended = []
+        for vni in sorted({vni for vni in (*self._vnis(), *self._processes()) if vni not in wanted}):
+            try:
+                if self.end(vni):
+                    ended.append(vni)
+            except OSError as error:
+                log.error("stray_name_server_stays", network=vni, why=str(error))
+        return ended
 
     def _write(self, directory: Path, files: Mapping[str, str]) -> bool:
         """Whether a file has changed."""

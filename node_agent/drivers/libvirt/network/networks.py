@@ -178,8 +178,12 @@ class TenantNetworks:
         if address is not None and address not in {str(guest.order.address) for guest in others}:
             forget_connections(address)
         if own is not None and own.bridge not in {guest.bridge for guest in others}:
-            if self._name_servers is not None and self._name_servers.end(own.order.vni):
-                removed.append("name server")
+            try:
+                if self._name_servers is not None and self._name_servers.end(own.order.vni):
+                    removed.append("name server")
+            except OSError as error:
+                # No reason to keep the guest: the next repair ends it as a stray.
+                log.error("stray_name_server_stays", network=own.order.vni, why=str(error))
             for name in (own.uplink, own.bridge):
                 if name in there:
                     remove_link(name)
