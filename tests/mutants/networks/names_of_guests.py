@@ -55,6 +55,14 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     Mutant(
+        "names: a guest asks for the card of another guest",
+        "agent",
+        f"{NETWORK}/rules.py",
+        'counter drop comment "dhcp of others"',
+        'counter comment "dhcp of others"',
+        (f"{NAMING}/test_declining.py::test_a_guest_declines_no_other_guests_address_and_would_without_the_rule",),
+    ),
+    Mutant(
         "names: a guest without an address asks in vain",
         "agent",
         f"{NETWORK}/rules.py",
@@ -98,8 +106,8 @@ MUTANTS: list[Mutant] = [
         "names: strays go on",
         "agent",
         f"{NETWORK}/dhcp.py",
-        "return sorted(vni for vni in left if self.end(vni))",
-        "return sorted(vni for vni in left if vni < 0)",
+        "                if self.end(vni):",
+        "                if vni < 0:",
         (f"{NAMES}::test_the_process_ends_with_the_last_guest_and_strays_are_ended",),
     ),
     Mutant(
