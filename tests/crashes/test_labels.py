@@ -37,6 +37,8 @@ UNLABELLED = {
     "sequence_events",
     # A lost challenge is asked for again, and replaces the one before.
     "challenge_deploy_system", "challenge_enrolment", "challenge_renewal",
+    # A session of a machine's console is handed out once: one that is lost ends as `agent_absent`.
+    "lease_machine_sessions",
     # An agent of a site repeats each with the same key, and the issuer its rounds.
     "enrol_agent", "renew_agent_certificate", "issue_to_agent", "lease_bmc_tasks", "note_answers",
 }  # fmt: skip
