@@ -228,6 +228,8 @@ def test_sessions_that_may_not_be_ended_keep_the_restore_from_going_on(
             gate.begin(database)
         assert refused.value.code == "sessions_remain"
         assert database.execute("select count(*) from restores where closed_at is null").fetchone() == (1,)
+        gone = "select count(*) = 0 from pg_stat_activity where application_name = 'an API'"
+        wait_for(lambda: database.execute(gone).fetchone() == (True,), "the session has ended")
         restore, is_new = gate.begin(database)
         assert not is_new
         assert closed(database, restore)

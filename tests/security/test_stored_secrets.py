@@ -47,7 +47,7 @@ SECRET_NAME = re.compile(r"key|token|secret|passw|credential|private|seal|pem|us
 PUBLIC_NAMES = frozenset(
     {
         "host_key", "ssh_key_ids", "public_key", "public_keys", "verifying_keys", "key_id", "keyid", "operation_key",
-        "ca_pem", "certificate_pem", "key_set", "key_set_serial", "key_set_refusal",
+        "console_host_key", "ca_pem", "certificate_pem", "key_set", "key_set_serial", "key_set_refusal",
         "credential", "encrypted_secret",  # only the TPM that they are made for can open them
         "sealed", "sealing_key", "recovery_key",  # a BMC's password for one agent or the site alone; public keys
         "sealing_key_fingerprint", "recovery_key_fingerprint",

@@ -55,6 +55,8 @@ NEVER_ALONE = {
     "orchestrator/edge/console_listener.py": {"self._accept", "self._stopped.wait", "self._serve"},
     "node_agent/consoles/consoles.py": {"session.ended", "_to_tenant", "_to_guest"},
     "node_agent/consoles/holding.py": {"self._hold"},
+    "node_agent/bmc_consoles/machine_console.py": {"self._open"},
+    "node_agent/bmc_consoles/ssh.py": {"self._from_bmc", "self._to_bmc"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/edge/handshakes.py": {"self._give"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},

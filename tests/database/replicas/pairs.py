@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString, TypeVar
@@ -61,7 +61,8 @@ class Pair(Cluster):
 
     def resume(self) -> None:
         """The standby replays again."""
-        run(self.b, "select pg_wal_replay_resume()")
+        with suppress(psycopg.errors.SerializationFailure):  # what it replays may cancel the statement that lets it
+            run(self.b, "select pg_wal_replay_resume()")
 
     def add_event(self) -> int:
         """One more event in the log of the primary; its version."""
@@ -156,11 +157,15 @@ class Reader:
         return on_standby, version, asked.version
 
     async def wait_fit(self) -> None:
-        """Return when a round finds the standby fit."""
+        """Return when a round finds the standby fit, and every connection to it is made."""
+
+        def is_ready() -> bool:
+            is_fit = any(standby.is_fit for standby in self.replica.standbys.values())
+            return is_fit and self.replica.size >= self.watch._size
 
         async with asyncio.timeout(60):
             await self.watch.examine()
-            while not any(standby.is_fit for standby in self.replica.standbys.values()):
+            while not is_ready():
                 await self.watch.examine()
 
 
