@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,15 +21,7 @@ from tests.database.replicas.pairs import (
     reader_of,
     reading,
     run,
-    running_pair,
 )
-
-
-@pytest.fixture(scope="module")
-def pair(server_directory: Path) -> Iterator[Pair]:
-    """Servers that no test of this module ends; each leaves the replay running."""
-    with running_pair(server_directory) as running:
-        yield running
 
 
 def test_an_answer_has_the_effects_of_its_version_and_maybe_not_of_commits_without_one(pair: Pair) -> None:

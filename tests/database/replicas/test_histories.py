@@ -6,9 +6,7 @@ Hypothesis chooses the order. Two clients each demand what they have seen last, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,17 +17,10 @@ from orchestrator.database.replicas.reads import read_replicated
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Reading
 from tests.at_length import at_length
-from tests.database.replicas.pairs import Pair, Reader, address_of, reading, running_pair
+from tests.database.replicas.pairs import Pair, Reader, address_of, reading
 
 CLIENTS = st.sampled_from(["first", "second"])
 HELD = "select version, (select count(*) from log where version > :start) as events from log_head"
-
-
-@pytest.fixture(scope="module")
-def pair(server_directory: Path) -> Iterator[Pair]:
-    """Servers for the module."""
-    with running_pair(server_directory) as running:
-        yield running
 
 
 class Histories(RuleBasedStateMachine):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,17 +23,9 @@ from tests.database.replicas.pairs import (
     in_process,
     reader_of,
     run,
-    running_pair,
     written,
 )
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture(scope="module")
-def pair(server_directory: Path) -> Iterator[Pair]:
-    """Servers that no test of this module ends; each leaves the replay running."""
-    with running_pair(server_directory) as running:
-        yield running
 
 
 def test_a_read_that_states_a_version_is_served_by_the_standby(pair: Pair) -> None:
