@@ -21,7 +21,7 @@ from node_agent.burn_in.burn_in import BurnIn
 from node_agent.clock import ServerClock
 from node_agent.consoles.consoles import Consoles
 from node_agent.crash_points import CrashPoint, reach
-from node_agent.deploy_system.work.tools import real_host
+from node_agent.deploy_system.effects.tools import real_host
 from node_agent.drivers.contract import Driver, DriverFailure, ProvisionOrder, ReleaseOrder, Verb, VerbOrder
 from node_agent.drivers.looking import Look
 from node_agent.drivers.performing import Listener, perform, why_not_proven

@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from node_agent.attestation.tpm import Tpm, TpmFailed
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.firmware import read_firmware
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.firmware import read_firmware
 from node_agent.discovery.reading import Gaps, printable
 from node_agent.wire.attestations import AttestationProof, AttestationReport, EventLogDigest
 from node_agent.wire.deploy_tasks import DETAIL_MAX, FirmwareVersion

@@ -26,10 +26,10 @@ from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import CredentialsRefused, RequestRefused, Unreachable
 from node_agent.deploy_system.admission import Admitted, Refused, Trust, Untrusted, admit
 from node_agent.deploy_system.connection import DeployConnection, HandedOver, client_context, server_context
+from node_agent.deploy_system.effects.contract import Host, Interrupted
 from node_agent.deploy_system.machine import read_hello, read_machine
 from node_agent.deploy_system.performing import Work, failed, perform
 from node_agent.deploy_system.problems import DeployEnded
-from node_agent.deploy_system.work.contract import Host, Interrupted
 from node_agent.identity import new_key_pem, public_key_sha256, request_pem
 from node_agent.key_set import KeySet, KeySetEnvelope, KeySetRefused, open_key_set, read_public_keys, root_keys
 from node_agent.protocol import ResultAnswer, TaskType, WaitAnswer

@@ -13,7 +13,7 @@ import structlog
 from berth.process.json_objects import JsonObject
 from node_agent.deploy_system.admission import Admitted
 from node_agent.deploy_system.connection import server_context
-from node_agent.deploy_system.work.contract import Host, Interrupted, Progress, WorkFailed
+from node_agent.deploy_system.effects.contract import Host, Interrupted, Progress, WorkFailed
 from node_agent.protocol import RESULT_BYTES_MAX, TaskType
 from node_agent.wire.deploy_enrolment import DeployResultReport, DeployTaskFailure
 from node_agent.wire.deploy_tasks import DeployFailureCode, MetalWipeReport
@@ -39,11 +39,11 @@ Work = Callable[[Host, Any, Progress], Report]
 
 def work_of_machine(ca_pem: str) -> Mapping[TaskType, Work]:
     """The functions that perform each task on this machine. Images come over TLS that trusts the CA of the medium."""
-    from node_agent.deploy_system.work.attesting import attest_machine
-    from node_agent.deploy_system.work.deploying import deploy
-    from node_agent.deploy_system.work.inspecting import inspect
-    from node_agent.deploy_system.work.rescuing import rescue
-    from node_agent.deploy_system.work.wiping import wipe
+    from node_agent.deploy_system.effects.attesting import attest_machine
+    from node_agent.deploy_system.effects.deploying import deploy
+    from node_agent.deploy_system.effects.inspecting import inspect
+    from node_agent.deploy_system.effects.rescuing import rescue
+    from node_agent.deploy_system.effects.wiping import wipe
 
     def open_image(url: str, /) -> AbstractContextManager[Iterator[bytes]]:
         return _open_image(url, ca_pem)

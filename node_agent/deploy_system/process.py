@@ -17,11 +17,11 @@ from typing import Final
 import structlog
 
 from berth.process.logs import configure_logging
+from node_agent.deploy_system.effects.networking import bring_up
+from node_agent.deploy_system.effects.tools import real_host
 from node_agent.deploy_system.loop import DeploySettings, DeploySystem, Ending
 from node_agent.deploy_system.performing import work_of_machine
 from node_agent.deploy_system.problems import DeployEnded
-from node_agent.deploy_system.work.networking import bring_up
-from node_agent.deploy_system.work.tools import real_host
 from node_agent.wiping.build import agent_version
 
 log = structlog.get_logger("deploy_system")

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from node_agent.deploy_system.effects.contract import Host, Progress, ToolRun, WorkFailed
 from node_agent.deploy_system.loop import DeploySettings
 from node_agent.deploy_system.performing import Report, Work
 from node_agent.deploy_system.process import run
-from node_agent.deploy_system.work.contract import Host, Progress, ToolRun, WorkFailed
 from node_agent.protocol import TaskType
 from node_agent.wire.deploy_tasks import DeployFailureCode, MetalInspectReport, MetalRescueReport, MetalWipeReport
 from tests.deploy_system.ordering import WIPED

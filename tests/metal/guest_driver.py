@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from node_agent.deploy_system.work import lldp
-from node_agent.deploy_system.work.contract import WorkFailed
-from node_agent.deploy_system.work.deploying import deploy
-from node_agent.deploy_system.work.inspecting import inspect
-from node_agent.deploy_system.work.networking import bring_up
-from node_agent.deploy_system.work.rescuing import rescue
-from node_agent.deploy_system.work.tools import real_host, run_tool
-from node_agent.deploy_system.work.wiping import wipe
+from node_agent.deploy_system.effects import lldp
+from node_agent.deploy_system.effects.contract import WorkFailed
+from node_agent.deploy_system.effects.deploying import deploy
+from node_agent.deploy_system.effects.inspecting import inspect
+from node_agent.deploy_system.effects.networking import bring_up
+from node_agent.deploy_system.effects.rescuing import rescue
+from node_agent.deploy_system.effects.tools import real_host, run_tool
+from node_agent.deploy_system.effects.wiping import wipe
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from node_agent.wire.deploy_tasks import (
     MetalDeployParameters,

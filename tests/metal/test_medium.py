@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deploy_system import work
+from node_agent.deploy_system import effects
 
 ROOT = Path(__file__).parents[2]
 METAL = ROOT / "deploy/metal"
@@ -80,7 +80,7 @@ def test_a_package_that_no_lock_has_is_named(tmp_path: Path) -> None:
 def test_every_program_that_the_work_runs_is_on_the_medium() -> None:
     listed = set((METAL / "tools.txt").read_text().split())
     programs: set[str] = set()
-    for module in Path(work.__file__).parent.glob("*.py"):
+    for module in Path(effects.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.List) and len(node.elts) > 1 and isinstance(node.elts[0], ast.Constant):
                 programs.add(str(node.elts[0].value))

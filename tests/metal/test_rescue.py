@@ -15,7 +15,7 @@ from tests.metal.qemu import Machine, wait_until_ssh
 from tests.metal.server import TOKEN
 from tests.support.waiting import wait_for
 
-# Quicker, without a machine: tests/deploy_system/test_rescues.py and tests/deploy_system/work/test_rescues.py.
+# Quicker, without a machine: tests/deploy_system/test_rescues.py and tests/deploy_system/effects/test_rescues.py.
 pytestmark = [pytest.mark.hardware, pytest.mark.timeout(600)]
 MARKER = "TENANT-WAS-HERE-0a54"
 NOTHING_LEFT = (

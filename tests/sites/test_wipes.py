@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deploy_system.work.erasing import WHOLE_READ_BYTES_MAX
-from node_agent.deploy_system.work.steps import GIB, STEPS
+from node_agent.deploy_system.effects.erasing import WHOLE_READ_BYTES_MAX
+from node_agent.deploy_system.effects.steps import GIB, STEPS
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
     WIPE_SECONDS_MAX,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_WORK = "node_agent/deploy_system/work"
-_TESTS = "tests/deploy_system/work"
+_WORK = "node_agent/deploy_system/effects"
+_TESTS = "tests/deploy_system/effects"
 _WIPES = f"{_TESTS}/test_wipes.py"
 _DEPLOYS = f"{_TESTS}/test_deploys.py"
 _SEEN = f"{_TESTS}/test_inspection.py"

@@ -173,10 +173,10 @@ MUTANTS: list[Mutant] = [
     ),
     _release(
         "the versions make the report of a wipe too large",
-        "node_agent/deploy_system/work/wiping.py",
+        "node_agent/deploy_system/effects/wiping.py",
         "    if len(report.canonical()) <= REPORT_BYTES_MAX:",
         "    if True:",
-        "tests/deploy_system/work/test_firmware.py::test_the_proof_of_a_wipe_comes_before_the_versions",
+        "tests/deploy_system/effects/test_firmware.py::test_the_proof_of_a_wipe_comes_before_the_versions",
     ),
     _release(
         "a BMC that does not describe its machine fails the end",

@@ -14,7 +14,7 @@ _COMMAND = "orchestrator/allocations/commands/verbs.py"
 _VERB_STORE = "orchestrator/allocations/store/verbs.py"
 _ROWS = "orchestrator/allocations/store/rows.py"
 _LOOP = "node_agent/deploy_system/loop.py"
-_WORK = "node_agent/deploy_system/work/rescuing.py"
+_WORK = "node_agent/deploy_system/effects/rescuing.py"
 _RESCUES = "tests/sites/renting/test_rescues.py"
 _HANDED = f"{_RESCUES}::test_a_rescue_hands_over_a_machine_without_its_medium_and_its_certificate"
 _LEFT = f"{_RESCUES}::test_the_next_verb_ends_the_rescue_and_boots_the_disk"
@@ -23,7 +23,7 @@ _KEYS = f"{_RESCUES}::test_keys_that_the_tenant_has_removed_let_in_nobody"
 _RELEASED = f"{_RESCUES}::test_a_release_at_any_step_of_a_rescue_wipes"
 _AGENT = "tests/deploy_system/test_rescues.py"
 _WAITS = f"{_AGENT}::test_it_waits_for_the_hand_over_and_deletes_the_token"
-_PREPARED = "tests/deploy_system/work/test_rescues.py::test_the_keys_of_the_tenant_and_a_new_host_key_are_prepared"
+_PREPARED = "tests/deploy_system/effects/test_rescues.py::test_the_keys_of_the_tenant_and_a_new_host_key_are_prepared"
 _SITE = "tests/sites/test_boots.py"
 
 
@@ -245,7 +245,7 @@ MUTANTS: list[Mutant] = [
         _WORK,
         "        if found.status != 0:",
         "        if False:",
-        "tests/deploy_system/work/test_rescues.py::test_a_medium_without_an_ssh_server_is_named",
+        "tests/deploy_system/effects/test_rescues.py::test_a_medium_without_an_ssh_server_is_named",
         "agent",
     ),
     _rescue(

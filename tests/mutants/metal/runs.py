@@ -73,8 +73,8 @@ MUTANTS: list[Mutant] = [
         "tests/cli/test_run_commands.py::test_a_wipe_is_requested_with_a_confirmation_alone", "client",
     ),
     _mutant(
-        "what a failed wipe has done is not reported", "node_agent/deploy_system/work/wiping.py", "        failure.evidence =",
-        "        _ =", "tests/deploy_system/work/test_wipes.py::test_what_is_left_after_the_overwrite_fails_closed", "agent",
+        "what a failed wipe has done is not reported", "node_agent/deploy_system/effects/wiping.py", "        failure.evidence =",
+        "        _ =", "tests/deploy_system/effects/test_wipes.py::test_what_is_left_after_the_overwrite_fails_closed", "agent",
     ),
     _rented(
         "a reboot leaves the machine off", _RULES, "and run.kind is RunKind.REBOOT", "and False",

@@ -15,8 +15,8 @@ import pytest
 
 from node_agent.attestation.attesting import ANSWER_SECONDS_MAX, EVENT_LOG, EVENT_LOG_BYTES_MAX, attest
 from node_agent.attestation.tpm import Tpm
-from node_agent.deploy_system.work.attesting import attest_machine
-from node_agent.deploy_system.work.contract import Host, ToolRun
+from node_agent.deploy_system.effects.attesting import attest_machine
+from node_agent.deploy_system.effects.contract import Host, ToolRun
 from node_agent.protocol import FailureCode, TaskType
 from node_agent.wire.attestations import AttestationReport, MetalAttestParameters
 from node_agent.wire.deploy_tasks import FirmwareVersion

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.deploy_system.work.steps import GIB, STEPS
+from node_agent.deploy_system.effects.steps import GIB, STEPS
 from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.failures import Code
 from orchestrator.allocations.outcomes import Retry, Waiting

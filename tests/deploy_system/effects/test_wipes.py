@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from node_agent.deploy_system.work import erasing
-from node_agent.deploy_system.work.contract import Host, Interrupted, Progress, ToolRun, WorkFailed
-from node_agent.deploy_system.work.disks import FoundDisk
-from node_agent.deploy_system.work.methods import has_ended, level_of
-from node_agent.deploy_system.work.uefi_variables import GLOBAL
-from node_agent.deploy_system.work.wiping import wipe
+from node_agent.deploy_system.effects import erasing
+from node_agent.deploy_system.effects.contract import Host, Interrupted, Progress, ToolRun, WorkFailed
+from node_agent.deploy_system.effects.disks import FoundDisk
+from node_agent.deploy_system.effects.methods import has_ended, level_of
+from node_agent.deploy_system.effects.uefi_variables import GLOBAL
+from node_agent.deploy_system.effects.wiping import wipe
 from node_agent.wiping.devices import WipeLevel
 from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
-from tests.deploy_system.work.machines import DISK_BYTES, Machine, filled, identity
+from tests.deploy_system.effects.machines import DISK_BYTES, Machine, filled, identity
 
 SUCCESS = ToolRun(0, "")
 NVME_CLAIMS = '{"sanicap": 3, "oacs": 2, "fna": 4}'
@@ -205,7 +205,7 @@ def test_variables_that_inspection_had_not_found_are_removed_and_others_reported
     machine.add_variable(
         f"BootCurrent-{GLOBAL}", b"\1\0", attributes=6
     )  # volatile: the firmware makes it at each start
-    from node_agent.deploy_system.work.uefi_variables import variables
+    from node_agent.deploy_system.effects.uefi_variables import variables
 
     inspected = variables(machine.host)
     assert inspected is not None
@@ -222,7 +222,7 @@ def test_variables_that_inspection_had_not_found_are_removed_and_others_reported
 
 
 def test_a_variable_that_cannot_be_removed_is_reported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from node_agent.deploy_system.work import uefi_variables
+    from node_agent.deploy_system.effects import uefi_variables
 
     machine.add_disk("vda", "one")
     name = "Tenant-be127400-0000-4000-8000-000000000001"
@@ -285,7 +285,7 @@ def test_a_stop_ends_the_wipe_and_a_second_run_completes_it(machine: Machine) ->
 
 @pytest.mark.full
 def test_a_step_ends_at_its_deadline(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from node_agent.deploy_system.work import steps
+    from node_agent.deploy_system.effects import steps
 
     machine.add_disk("vda", "one")
     monkeypatch.setitem(steps.STEPS, "overwrite", steps.StepBounds(-1))

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from node_agent.deploy_system.work.contract import Host, ToolRun
-from node_agent.deploy_system.work.tools import run_tool
+from node_agent.deploy_system.effects.contract import Host, ToolRun
+from node_agent.deploy_system.effects.tools import run_tool
 from node_agent.wire.deploy_tasks import DiskIdentity
 
 MIB = 2**20

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host, Progress
-from node_agent.deploy_system.work.disks import FoundDisk
-from node_agent.deploy_system.work.methods import (
+from node_agent.deploy_system.effects.contract import Host, Progress
+from node_agent.deploy_system.effects.disks import FoundDisk
+from node_agent.deploy_system.effects.methods import (
     OVERWRITE,
     EraseMethod,
     claimed_methods,
@@ -23,8 +23,8 @@ from node_agent.deploy_system.work.methods import (
     level_of,
     unlock_command,
 )
-from node_agent.deploy_system.work.raw_disk import CHUNK_BYTES, RawDisk
-from node_agent.deploy_system.work.steps import Step, step
+from node_agent.deploy_system.effects.raw_disk import CHUNK_BYTES, RawDisk
+from node_agent.deploy_system.effects.steps import Step, step
 from node_agent.discovery.reading import printable
 from node_agent.wiping.devices import WipeLevel
 from node_agent.wire.deploy_tasks import ATTEMPTS_MAX, DETAIL_MAX, DeployFailureCode, MetalDiskWipe, WipeAttempt

@@ -6,8 +6,8 @@ import time
 from ipaddress import ip_address
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.lldp import ports
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.lldp import ports
 from node_agent.wire.deploy_medium import MediumNetwork
 
 PORT_SECONDS_MAX: Final = 60.0

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from node_agent.deploy_system.work import deploying
-from node_agent.deploy_system.work.boot_entries import LOADER
-from node_agent.deploy_system.work.config_drive import CONFIG_DRIVE_BYTES
-from node_agent.deploy_system.work.contract import ImageStream, Interrupted, WorkFailed
-from node_agent.deploy_system.work.deploying import deploy
-from node_agent.deploy_system.work.iso9660 import iso9660
-from node_agent.deploy_system.work.partitions import extend_table
-from node_agent.deploy_system.work.raw_disk import RawDisk
-from node_agent.deploy_system.work.uefi_variables import GLOBAL
+from node_agent.deploy_system.effects import deploying
+from node_agent.deploy_system.effects.boot_entries import LOADER
+from node_agent.deploy_system.effects.config_drive import CONFIG_DRIVE_BYTES
+from node_agent.deploy_system.effects.contract import ImageStream, Interrupted, WorkFailed
+from node_agent.deploy_system.effects.deploying import deploy
+from node_agent.deploy_system.effects.iso9660 import iso9660
+from node_agent.deploy_system.effects.partitions import extend_table
+from node_agent.deploy_system.effects.raw_disk import RawDisk
+from node_agent.deploy_system.effects.uefi_variables import GLOBAL
 from node_agent.wire.deploy_tasks import MetalDeployParameters, MetalDeployReport
-from tests.deploy_system.work.images import gpt_image, mbr_image
-from tests.deploy_system.work.machines import DISK_BYTES, MIB, Machine, filled, identity, streaming
+from tests.deploy_system.effects.images import gpt_image, mbr_image
+from tests.deploy_system.effects.machines import DISK_BYTES, MIB, Machine, filled, identity, streaming
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ tenant"
 ROOT = {"serial": "root", "size_bytes": DISK_BYTES}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.steps import Step
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.steps import Step
 from node_agent.wire.deploy_tasks import DeployFailureCode
 
 _DEVICE: Final = "tpmrm0"

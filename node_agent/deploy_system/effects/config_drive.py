@@ -9,7 +9,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from node_agent.deploy_system.work.iso9660 import iso9660
+from node_agent.deploy_system.effects.iso9660 import iso9660
 from node_agent.wire.deploy_tasks import ConfigDrive
 
 LABEL: Final = "cidata"

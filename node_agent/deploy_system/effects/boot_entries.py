@@ -6,9 +6,9 @@ import re
 import struct
 from typing import Final
 
-from node_agent.deploy_system.work import uefi_variables
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.partitions import Partition
+from node_agent.deploy_system.effects import uefi_variables
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.partitions import Partition
 
 DESCRIPTION: Final = "Berth"
 LOADER: Final = "\\EFI\\BOOT\\BOOTX64.EFI"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host
+from node_agent.deploy_system.effects.contract import Host
 from node_agent.wire.deploy_tasks import UEFI_VARIABLES_MAX, UefiVariable
 
 GLOBAL: Final = "8be4df61-93ca-11d2-aa0d-00e098032b8c"

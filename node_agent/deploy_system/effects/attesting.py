@@ -7,8 +7,8 @@ from typing import Final
 
 from node_agent.attestation.attesting import attest
 from node_agent.attestation.tpm import Tpm
-from node_agent.deploy_system.work.contract import Host, Progress
-from node_agent.deploy_system.work.steps import step
+from node_agent.deploy_system.effects.contract import Host, Progress
+from node_agent.deploy_system.effects.steps import step
 from node_agent.wire.attestations import AttestationReport, MetalAttestParameters
 
 _DEVICE: Final = "tpmrm0"

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.deploy_system.work.raw_disk import RawDisk
+from node_agent.deploy_system.effects.raw_disk import RawDisk
 
 ALIGNMENT_BYTES: Final = 2**20
 ESP_TYPE: Final = uuid.UUID("c12a7328-f81f-11d2-ba4b-00a0c93ec93b").bytes_le

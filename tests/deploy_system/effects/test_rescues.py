@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from node_agent.deploy_system.work.contract import ToolRun, WorkFailed
-from node_agent.deploy_system.work.rescuing import rescue
+from node_agent.deploy_system.effects.contract import ToolRun, WorkFailed
+from node_agent.deploy_system.effects.rescuing import rescue
 from node_agent.wire.deploy_tasks import DeployFailureCode, MetalRescueParameters
-from tests.deploy_system.work.machines import Machine
+from tests.deploy_system.effects.machines import Machine
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF0k3cl2iTdLPy4cOSZ8sjmqPXOmSmhNdqbLgbQpXa9t"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy_system.work.machines import Machine
+from tests.deploy_system.effects.machines import Machine
 
 
 @pytest.fixture

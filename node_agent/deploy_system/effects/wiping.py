@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from node_agent.deploy_system.work import uefi_variables
-from node_agent.deploy_system.work.contract import Host, Progress, WorkFailed
-from node_agent.deploy_system.work.disks import found_disks, require_drivers, require_same_disks
-from node_agent.deploy_system.work.erasing import erase
-from node_agent.deploy_system.work.firmware import read_firmware
-from node_agent.deploy_system.work.steps import step
-from node_agent.deploy_system.work.trusted_module import clear_tpm
+from node_agent.deploy_system.effects import uefi_variables
+from node_agent.deploy_system.effects.contract import Host, Progress, WorkFailed
+from node_agent.deploy_system.effects.disks import found_disks, require_drivers, require_same_disks
+from node_agent.deploy_system.effects.erasing import erase
+from node_agent.deploy_system.effects.firmware import read_firmware
+from node_agent.deploy_system.effects.steps import step
+from node_agent.deploy_system.effects.trusted_module import clear_tpm
 from node_agent.discovery.reading import Gaps
 from node_agent.wire.deploy_tasks import (
     REPORT_BYTES_MAX,

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host
+from node_agent.deploy_system.effects.contract import Host
 from node_agent.discovery.reading import Gaps, Tree, printable
 from node_agent.wire.deploy_tasks import LldpNeighbour
 from node_agent.wire.topology import TEXT_MAX

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deploy_system.work import lldp, networking
-from node_agent.deploy_system.work.contract import ToolRun
-from node_agent.deploy_system.work.disks import found_disks
-from node_agent.deploy_system.work.inspecting import inspect
-from node_agent.deploy_system.work.lldp import Announcement, parse_frame
-from node_agent.deploy_system.work.networking import NoNetwork, bring_up
-from node_agent.deploy_system.work.steps import STEPS
-from node_agent.deploy_system.work.tools import run_tool
-from node_agent.deploy_system.work.uefi_variables import GLOBAL
+from node_agent.deploy_system.effects import lldp, networking
+from node_agent.deploy_system.effects.contract import ToolRun
+from node_agent.deploy_system.effects.disks import found_disks
+from node_agent.deploy_system.effects.inspecting import inspect
+from node_agent.deploy_system.effects.lldp import Announcement, parse_frame
+from node_agent.deploy_system.effects.networking import NoNetwork, bring_up
+from node_agent.deploy_system.effects.steps import STEPS
+from node_agent.deploy_system.effects.tools import run_tool
+from node_agent.deploy_system.effects.uefi_variables import GLOBAL
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import (
     REPORT_BYTES_MAX,
@@ -24,7 +24,7 @@ from node_agent.wire.deploy_tasks import (
     MetalInspectParameters,
     MetalInspectReport,
 )
-from tests.deploy_system.work.machines import DISK_BYTES, Machine
+from tests.deploy_system.effects.machines import DISK_BYTES, Machine
 from tests.discovery.trees import RecordedTree
 
 NEIGHBOUR = LldpNeighbour(mac="52:54:00:00:00:01", chassis_id="switch", port_id="Ethernet4")

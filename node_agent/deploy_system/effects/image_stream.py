@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import IO, Final
 
-from node_agent.deploy_system.work.raw_disk import CHUNK_BYTES
+from node_agent.deploy_system.effects.raw_disk import CHUNK_BYTES
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 QCOW2_MAGIC: Final = b"QFI\xfb"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from berth.process.json_objects import JsonObject
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.disks import FoundDisk
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.disks import FoundDisk
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.wiping.devices import WipeLevel
 from node_agent.wire.fields import INTEGER_MAX

@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.deploy_system.work import config_drive
-from node_agent.deploy_system.work.boot_entries import set_boot_entry
-from node_agent.deploy_system.work.contract import Host, ImageStream, Progress
-from node_agent.deploy_system.work.data_disks import prepare_data_disk
-from node_agent.deploy_system.work.disks import FoundDisk, found_disks, only_disk
-from node_agent.deploy_system.work.image_stream import FetchBroke, ImageSource, NotRaw, plain
-from node_agent.deploy_system.work.partitions import Extended, TableFull, TableUnusable, extend_table
-from node_agent.deploy_system.work.raw_disk import CHUNK_BYTES, RawDisk
-from node_agent.deploy_system.work.steps import Step, step
+from node_agent.deploy_system.effects import config_drive
+from node_agent.deploy_system.effects.boot_entries import set_boot_entry
+from node_agent.deploy_system.effects.contract import Host, ImageStream, Progress
+from node_agent.deploy_system.effects.data_disks import prepare_data_disk
+from node_agent.deploy_system.effects.disks import FoundDisk, found_disks, only_disk
+from node_agent.deploy_system.effects.image_stream import FetchBroke, ImageSource, NotRaw, plain
+from node_agent.deploy_system.effects.partitions import Extended, TableFull, TableUnusable, extend_table
+from node_agent.deploy_system.effects.raw_disk import CHUNK_BYTES, RawDisk
+from node_agent.deploy_system.effects.steps import Step, step
 from node_agent.wire.deploy_tasks import DeployFailureCode, DiskIdentity, MetalDeployParameters, MetalDeployReport
 from node_agent.wire.images import ImageFormat
 

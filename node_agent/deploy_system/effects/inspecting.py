@@ -8,11 +8,11 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from node_agent.deploy_system.work import lldp, uefi_variables
-from node_agent.deploy_system.work.contract import Host, Progress
-from node_agent.deploy_system.work.disks import found_disks, storage_without_driver
-from node_agent.deploy_system.work.firmware import read_firmware
-from node_agent.deploy_system.work.steps import step
+from node_agent.deploy_system.effects import lldp, uefi_variables
+from node_agent.deploy_system.effects.contract import Host, Progress
+from node_agent.deploy_system.effects.disks import found_disks, storage_without_driver
+from node_agent.deploy_system.effects.firmware import read_firmware
+from node_agent.deploy_system.effects.steps import step
 from node_agent.discovery.hardware import read_hardware
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.wire.deploy_tasks import (

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host, ToolRun
+from node_agent.deploy_system.effects.contract import Host, ToolRun
 
 OUTPUT_MAX: Final = 64 * 1024
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from node_agent.deploy_system.work.contract import SECTOR_BYTES, Host
-from node_agent.deploy_system.work.steps import Step
+from node_agent.deploy_system.effects.contract import SECTOR_BYTES, Host
+from node_agent.deploy_system.effects.steps import Step
 from node_agent.discovery.reading import Gaps, Tree, printable
 from node_agent.wire.deploy_tasks import DeployFailureCode, DiskIdentity
 from node_agent.wire.fields import INTEGER_MAX

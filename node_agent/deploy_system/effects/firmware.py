@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from node_agent.deploy_system.work import ethtool
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.disks import found_disks
+from node_agent.deploy_system.effects import ethtool
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.disks import found_disks
 from node_agent.discovery.reading import Gaps, Tree
 from node_agent.wire.deploy_tasks import FIRMWARE_MAX, FirmwareVersion
 from node_agent.wire.topology import TEXT_MAX

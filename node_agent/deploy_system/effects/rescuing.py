@@ -12,8 +12,8 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from node_agent.deploy_system.work.contract import Host, Progress
-from node_agent.deploy_system.work.steps import step
+from node_agent.deploy_system.effects.contract import Host, Progress
+from node_agent.deploy_system.effects.steps import step
 from node_agent.wire.deploy_tasks import DeployFailureCode, MetalRescueParameters, MetalRescueReport
 
 DIRECTORY: Final = "rescue"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from node_agent.deploy_system.work.contract import Host, Progress, WorkFailed
+from node_agent.deploy_system.effects.contract import Host, Progress, WorkFailed
 from node_agent.wire.deploy_tasks import DeployFailureCode
 
 GIB: Final = 2**30

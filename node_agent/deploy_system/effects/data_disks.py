@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from node_agent.deploy_system.work.contract import Host
-from node_agent.deploy_system.work.disks import FoundDisk
-from node_agent.deploy_system.work.steps import Step
+from node_agent.deploy_system.effects.contract import Host
+from node_agent.deploy_system.effects.disks import FoundDisk
+from node_agent.deploy_system.effects.steps import Step
 from node_agent.wire.deploy_tasks import DataDisk, DeployedDisk, DeployFailureCode
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deploy_system.work import ethtool, lldp, wiping
-from node_agent.deploy_system.work.firmware import read_firmware
-from node_agent.deploy_system.work.inspecting import inspect
-from node_agent.deploy_system.work.wiping import wipe
+from node_agent.deploy_system.effects import ethtool, lldp, wiping
+from node_agent.deploy_system.effects.firmware import read_firmware
+from node_agent.deploy_system.effects.inspecting import inspect
+from node_agent.deploy_system.effects.wiping import wipe
 from node_agent.discovery.reading import Gaps
 from node_agent.wire.deploy_tasks import (
     FIRMWARE_MAX,
@@ -17,7 +17,7 @@ from node_agent.wire.deploy_tasks import (
     MetalInspectParameters,
     MetalWipeParameters,
 )
-from tests.deploy_system.work.machines import Machine, identity
+from tests.deploy_system.effects.machines import Machine, identity
 
 
 def state(machine: Machine, path: str, text: str) -> None:
