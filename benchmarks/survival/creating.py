@@ -8,8 +8,10 @@ import json
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Self
 
 from benchmarks.load import create_bodies
 from benchmarks.seeding import BenchTenant
@@ -19,20 +21,22 @@ PAUSE_SECONDS = 0.02
 """Between two creates of a client."""
 
 
-class Creating:
-    """So many clients in threads, each with one request under way; whatever it gets, the next create follows."""
+class Clients(ABC):
+    """So many clients in threads, each with one request under way, until the block ends."""
 
     def __init__(self, port: int, clients: int, tenants: Sequence[BenchTenant]) -> None:
         self._port = port
         self._stopping = threading.Event()
-        self.acknowledged: list[tuple[str, float, float]] = []
-        """Id, when the create was sent and when it was acknowledged, in seconds of the monotonic clock."""
         self._threads = [
-            threading.Thread(target=self._create, args=(tenants[number % len(tenants)], number), daemon=True)
+            threading.Thread(target=self._send, args=(tenants[number % len(tenants)], number), daemon=True)
             for number in range(clients)
         ]
 
-    def __enter__(self) -> Creating:
+    @abstractmethod
+    def _send(self, tenant: BenchTenant, number: int) -> None:
+        """One client: send requests until `_stopping`."""
+
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -41,6 +45,15 @@ class Creating:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+
+
+class Creating(Clients):
+    """Clients that create; whatever one gets, the next create follows."""
+
+    def __init__(self, port: int, clients: int, tenants: Sequence[BenchTenant]) -> None:
+        super().__init__(port, clients, tenants)
+        self.acknowledged: list[tuple[str, float, float]] = []
+        """Id, when the create was sent and when it was acknowledged, in seconds of the monotonic clock."""
 
     def first_sent_after(self, moment: float, seconds_max: float) -> float:
         """Seconds from the moment until the first create that was sent after it is acknowledged. Raises RuntimeError."""
@@ -51,7 +64,7 @@ class Creating:
             time.sleep(0.01)
         raise RuntimeError(f"no create was acknowledged within {seconds_max:.0f} s")
 
-    def _create(self, tenant: BenchTenant, number: int) -> None:
+    def _send(self, tenant: BenchTenant, number: int) -> None:
         bodies = itertools.cycle(create_bodies(tenant, 10)[number % 10 :])
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_SECONDS)
         for path, body, api_key in bodies:

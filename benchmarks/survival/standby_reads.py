@@ -11,7 +11,6 @@ import itertools
 import os
 import statistics
 import subprocess
-import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from benchmarks.guards.row_security import database_cpu_seconds
 from benchmarks.load import drive
 from benchmarks.running import Bench, bench, with_environment
 from benchmarks.seeding import BenchTenant
-from benchmarks.survival.creating import Creating
+from benchmarks.survival.creating import Clients, Creating
 from berth.local.processes import orchestrator_plan
 from berth.local.servers import LocalPostgres, free_port, postgres_user
 from berth.local.system_users import run_as
@@ -123,34 +122,19 @@ def _read(connection: http.client.HTTPConnection, path: str, api_key: str) -> No
         raise RuntimeError(f"{path} was answered {answer.status}: {content[:200]!r}")
 
 
-class _Reading:
-    """So many clients in threads that read one list after the other."""
+class _Reading(Clients):
+    """Clients that read one list after the other."""
 
     def __init__(self, port: int, tenants: list[BenchTenant]) -> None:
-        self._port = port
-        self._stopping = threading.Event()
+        super().__init__(port, READERS, tenants)
         self._counts = [0] * READERS
-        self._threads = [
-            threading.Thread(target=self._read, args=(number, tenants[number % len(tenants)]), daemon=True)
-            for number in range(READERS)
-        ]
-
-    def __enter__(self) -> _Reading:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *ending: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
 
     @property
     def count(self) -> int:
         """How many reads were answered."""
         return sum(self._counts)
 
-    def _read(self, number: int, tenant: BenchTenant) -> None:
+    def _send(self, tenant: BenchTenant, number: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT_SECONDS_MAX)
         for path in itertools.cycle(PATHS):
             if self._stopping.is_set():
