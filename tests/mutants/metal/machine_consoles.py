@@ -225,4 +225,12 @@ MUTANTS: list[Mutant] = [
         "s.lease_fence >= k.lease_fence)",
         f"{_ATTACKS}::test_a_session_of_a_site_that_lost_the_lease_is_ended",
     ),
+    Mutant(
+        "metal consoles: a session is signed while a task works on the machine",
+        "consoles",
+        "orchestrator/consoles/commands.py",
+        "if await site_store.is_run_open(tx, node_id):",
+        "if False:",
+        ("tests/sites/consoles/test_attacks.py::test_no_session_is_signed_while_a_task_works_on_the_machine",),
+    ),
 ]

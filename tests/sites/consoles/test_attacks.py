@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from websockets.exceptions import ConnectionClosed
 
 from node_agent.wire.console import WELCOME
-from orchestrator.consoles.commands import lease_machine_sessions
+from orchestrator.consoles.commands import issue_task, lease_machine_sessions
 from orchestrator.consoles.site_store import note_attached
 from orchestrator.database.transactions import Transaction
 from orchestrator.operations.execution import Context, transact
@@ -248,6 +248,17 @@ def test_a_session_does_not_begin_while_a_task_works_on_the_machine(stage: Conso
         assert is_refused(found.dial())
         stage.execute(KIND_OF_TASK, "look", found.rented.node_id)
         assert is_welcome(found.dial())
+
+
+def test_no_session_is_signed_while_a_task_works_on_the_machine(stage: ConsoleSites, own_site: Site) -> None:
+    with stage.rented(own_site) as rented:
+        stage.execute(OPEN_TASK, rented.node_id, own_site.id, "rotate")
+        with attached(stage.api_url, rented.key, rented.allocation) as socket:
+            session_id = uuid.UUID(str(message(socket)["session_id"]))
+            assert run_with(stage.url, lambda context: issue_task(context, session_id, 15.0)) is False
+            assert rented.sessions()[0]["envelope"] is None
+            stage.execute(KIND_OF_TASK, "look", rented.node_id)
+            wait_for(lambda: rented.sessions()[0]["envelope"] is not None, "the worker signs the task")
 
 
 def dialled_as_node(found: Waiting) -> AgentLink:
