@@ -67,7 +67,7 @@ class StubConsole:
     def die(self) -> None:
         """Every connection breaks."""
         for process in list(self.open):
-            process.channel.get_connection().abort()
+            _connection(process).abort()
 
     def stop_reading(self) -> None:
         """What is sent from now on stays where it is sent."""
@@ -77,7 +77,8 @@ class StubConsole:
     def read_on(self) -> None:
         """Read what has come, and what comes."""
         for process in self.open:
-            _transport(process).resume_reading()
+            if (transport := _transport(process)) is not None:
+                transport.resume_reading()
 
     def has_unread(self) -> bool:
         """Whether something has come that is not read."""
@@ -166,8 +167,13 @@ class StubConsole:
             self.commands += data
 
 
+def _connection(process: Process) -> Any:
+    # Not of the channel itself: a lost connection takes it away before the process ends.
+    return process.get_extra_info("connection")
+
+
 def _transport(process: Process) -> Any:
-    return process.channel.get_connection()._transport
+    return _connection(process)._transport
 
 
 class _Server(asyncssh.SSHServer):
