@@ -22,7 +22,7 @@ from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.edge.console_listener import ConsoleListener
 from orchestrator.edge.listeners import metrics_server, node_server, public_server
-from orchestrator.heap import settle_heap
+from orchestrator.heap import collect_when_due, settle_heap
 from orchestrator.http.services import Services
 from orchestrator.nodes.issuer import run_issuer
 from orchestrator.nodes.issuer_settings import IssuerSettings
@@ -116,6 +116,8 @@ async def _run(settings: Settings, listen: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, lambda: stopping.add(asyncio.create_task(stop())))
     settle_heap()
+    collecting = asyncio.create_task(collect_when_due())
+    collecting.add_done_callback(_end_if_died)
     log.info("serving", listen=listen, public_port=settings.public_port, node_port=settings.node_port)
     try:
         async with asyncio.TaskGroup() as group:
@@ -124,8 +126,15 @@ async def _run(settings: Settings, listen: str) -> None:
             if consoles is not None:
                 group.create_task(consoles.serve())
     finally:
+        collecting.cancel()
         await services.context.database.close()
         stop_tracing()
+
+
+def _end_if_died(collecting: asyncio.Task[None]) -> None:
+    if not collecting.cancelled() and collecting.exception() is not None:
+        log.critical("full collections have ended; ending the process", exc_info=collecting.exception())
+        raise SystemExit(1)
 
 
 def _console_listener(services: Services, settings: Settings) -> ConsoleListener | None:

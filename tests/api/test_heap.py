@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import subprocess
 import sys
@@ -10,7 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.heap import settle_heap
+from orchestrator import heap
+from orchestrator.heap import FULL_SECONDS_MAX, GROWN_BYTES, GROWN_SHARE, FullCollections, collect_when_due, settle_heap
+from tests.support.waiting import async_wait_for, let_others_run
+
+LARGE = 100 * GROWN_BYTES
 
 
 class Ring:
@@ -35,6 +40,68 @@ def test_what_lives_when_serving_begins_is_set_aside() -> None:
     late = weakref.ref(Ring())
     gc.collect()
     assert late() is None
+
+
+@pytest.mark.parametrize(
+    ("used", "grown", "seconds", "due"),
+    [
+        (0, GROWN_BYTES - 1, FULL_SECONDS_MAX - 1, False),
+        (0, GROWN_BYTES, 0.0, True),
+        (LARGE, GROWN_BYTES, 0.0, False),
+        (LARGE, int(GROWN_SHARE * LARGE), 0.0, True),
+        (LARGE, -LARGE, FULL_SECONDS_MAX, True),
+    ],
+)
+def test_a_full_collection_is_due_when_memory_has_grown_or_time_has_passed(
+    used: int, grown: int, seconds: float, due: bool
+) -> None:
+    collections = FullCollections(1_000.0, used)
+    assert collections.is_due(1_000.0 + seconds, used + grown) is due
+    collections.note(1_000.0 + seconds, used + grown)
+    assert not collections.is_due(1_000.0 + seconds, used + grown)
+
+
+def test_many_objects_that_live_for_a_while_cause_no_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [LARGE]
+    monkeypatch.setattr(heap, "resident_bytes", lambda: used[0])
+    monkeypatch.setattr(heap, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(heap, "OBJECTS_UNTIL_COLLECTION", 10)
+    monkeypatch.setattr(heap, "YOUNG_PER_MIDDLE", 1)
+    monkeypatch.setattr(heap, "MIDDLE_PER_FULL", 1)
+
+    async def scene() -> None:
+        settle_heap()
+        collecting = asyncio.create_task(collect_when_due())
+        await let_others_run(3)
+        ring = Ring()
+        gc.collect(1)  # it is old now
+        old = weakref.ref(ring)
+        del ring
+        lasting = [[number] for number in range(100_000)]
+        await let_others_run(10)
+        assert old() is not None
+        used[0] += int(GROWN_SHARE * LARGE)
+        await async_wait_for(lambda: old() is None, "a full collection")
+        collecting.cancel()
+        assert len(lasting) == 100_000
+
+    asyncio.run(scene())
+
+
+def test_where_memory_cannot_be_read_python_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "resident_bytes", lambda: None)
+    before = gc.get_threshold()
+    asyncio.run(collect_when_due())
+    assert gc.get_threshold() == before
+
+
+def test_the_memory_of_the_process_is_read() -> None:
+    before = heap.resident_bytes()
+    block = bytearray(b"x" * GROWN_BYTES)
+    after = heap.resident_bytes()
+    assert before is not None
+    assert after is not None
+    assert after - before > len(block) / 2
 
 
 FREES = """
