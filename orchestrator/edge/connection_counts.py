@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 Source = tuple[str, int]
 """Address and port of a client."""
@@ -48,10 +49,10 @@ class ConnectionCounts:
         self._total += 1
         self._by_source[source] += 1
 
-        def uncount() -> None:
-            self._total -= 1
-            self._by_source[source] -= 1
-            if self._by_source[source] <= 0:
-                del self._by_source[source]
+        return partial(self._uncount, source)
 
-        return uncount
+    def _uncount(self, source: str) -> None:
+        self._total -= 1
+        self._by_source[source] -= 1
+        if self._by_source[source] <= 0:
+            del self._by_source[source]

@@ -44,6 +44,7 @@ LINGER_SECONDS = 2.0
 LINGER_BYTES_MAX = 1024 * 1024
 
 UNREADABLE = "the request is not HTTP/1.1: check the request line and headers for control characters"
+_UNREADABLE = Malformed(UNREADABLE)
 STATUS_LINES = {
     400: b"HTTP/1.1 400 Bad Request",
     431: b"HTTP/1.1 431 Request Header Fields Too Large",
@@ -61,6 +62,25 @@ def _end_if_unread(cycle: weakref.ref[RequestResponseCycle]) -> None:
     found = cycle()
     if found is not None and found.more_body:
         found.keep_alive = False
+
+
+class _SmallEvent(asyncio.Event):
+    """An event for the few tasks of a connection, in a tenth of the memory: its waiters are a list, not a deque.
+
+    Each connection has one that says whether it can be written to, and one for its request's body.
+    """
+
+    def __init__(self, *, is_set: bool = False) -> None:
+        self._waiters: list[asyncio.Future[bool]] = []  # type: ignore[assignment]
+        self._value = is_set
+
+
+class _Pipeline(list[Any]):
+    """Requests that wait for the response before theirs, the newest first; a list for its memory, too."""
+
+    def appendleft(self, waiting: Any) -> None:
+        """As a deque's; there are at most `PIPELINED_MAX`."""
+        self.insert(0, waiting)
 
 
 class _ResponseTransport:
@@ -92,12 +112,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, counts: ConnectionCounts, accepted: Accepted | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.pipeline = _Pipeline()  # type: ignore[assignment]
         self._counts = counts
         self._accepted = accepted
         self._uncount: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
-        self._refusal: Problem = Malformed(UNREADABLE)
+        self._refusal: Problem = _UNREADABLE
         self._deaf = False  # whether what the client sends is discarded
         self._upgraded = False  # whether another protocol has the connection now
         self._lingers = False  # whether it ends soon, whatever the client does
@@ -110,6 +131,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """The first request's head is due."""
         super().connection_made(transport)
+        self.flow._is_writable_event = _SmallEvent(is_set=True)
         self._response_transport: Any = _ResponseTransport(self)
         if self._accepted is not None:
             self.client, self._uncount = self._accepted.client, self._accepted.uncount
@@ -193,6 +215,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not before:
             self.cycle.transport = self._response_transport
+            self.cycle.message_event = _SmallEvent()  # its task has not begun
             self.scope["state"]["end_if_unread"] = partial(_end_if_unread, weakref.ref(self.cycle))
 
     def on_body(self, body: bytes) -> None:

@@ -101,8 +101,8 @@ class Edge:
         self._app = app
         self._zone = zone
         self._body_bytes_max = body_bytes_max
-        self._body_seconds_max = body_seconds_max
-        self._body_values_max = body_values_max
+        self.body_seconds_max = body_seconds_max
+        self.body_values_max = body_values_max
         self._proxies = proxies or TrustedProxies((), "")
         self._hsts = (b"strict-transport-security", b"max-age=%d" % hsts_seconds) if hsts_seconds else None
         self._in_flight_max = in_flight_max
@@ -123,57 +123,48 @@ class Edge:
         if scope["method"] == "HEAD":
             scope, receive, send = as_get(scope, receive, send)
         started = time.perf_counter()
-        headers = Headers(scope=scope)
-        request_id = headers.get("x-request-id") or uuid.uuid4().hex
-        status = 500
         measured = scope["path"] not in LASTING
-        place = _Place(self, 0)
-
-        async def send_on(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                state["end_if_unread"]()
-                # The request is done; its client may take long to read the response.
-                place.leave()
-                _leave(state)
-                added = self._headers_of(scope, request_id, asked)
-                message["headers"] = [*message.get("headers", ()), *added]
-            await send(message)
-
-        asked: ResponseVersion | None = None
-        refusal: Problem | None = None
-        if not REQUEST_ID.fullmatch(request_id):
-            request_id = uuid.uuid4().hex
-            refusal = Malformed("X-Request-Id must be 1 to 128 printable characters")
-        else:
-            try:
-                self._require_acceptable(scope, headers)
-                asked = requested_version(scope, headers) if self._zone == PUBLIC_ZONE else None
-            except Problem as problem:
-                refusal = problem
+        request_id, asked, refusal = self._judge(scope, Headers(scope=scope))
         state = {"end_if_unread": _nothing, **scope.get("state", {})}
         state[ON_RESPONSE] = []
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
         state[SOURCE] = self._proxies.source_of(scope)
         scope["state"] = state
         place = _Place(self, int(measured and scope["path"] not in LONG_POLLS))
+        exchange = _Exchange(self, scope, receive, send, place)
         try:
             if refusal is not None:
-                await problem_response(refusal)(scope, receive, send_on)
+                await problem_response(refusal)(scope, receive, exchange.send)
             else:
-                await self._serve(scope, receive, send_on, place)
+                await self._app(scope, exchange.receive, exchange.send)
+        except Problem as problem:
+            if exchange.began:
+                raise
+            await problem_response(problem, state)(scope, receive, exchange.send)
         finally:
             place.leave()
             _leave(state)
             elapsed = time.perf_counter() - started if measured else 0.0
             if measured:
                 self._seconds.observe(elapsed)
-            metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(status)).inc()
-            self._write_log(scope, status, elapsed)
+            metrics.REQUESTS.labels(zone=self._zone, method=_method(scope), status=str(exchange.status)).inc()
+            self._write_log(scope, exchange.status, elapsed)
 
-    def _headers_of(self, scope: Scope, request_id: str, asked: ResponseVersion | None) -> list[tuple[bytes, bytes]]:
-        headers = [(b"x-request-id", request_id.encode())]
+    def _judge(self, scope: Scope, headers: Headers) -> tuple[str, ResponseVersion | None, Problem | None]:
+        """The request's id, the version that its response is to have, and why it is refused, if it is."""
+        request_id = headers.get("x-request-id") or uuid.uuid4().hex
+        if not REQUEST_ID.fullmatch(request_id):
+            return uuid.uuid4().hex, None, Malformed("X-Request-Id must be 1 to 128 printable characters")
+        try:
+            self._require_acceptable(scope, headers)
+            return request_id, requested_version(scope, headers) if self._zone == PUBLIC_ZONE else None, None
+        except Problem as problem:
+            return request_id, None, problem
+
+    def headers_of(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """What is added to the headers of the response."""
+        asked: ResponseVersion | None = scope["state"][RESPONSE_VERSION]
+        headers = [(b"x-request-id", scope["state"]["request_id"].encode())]
         if asked is not None and asked.version is not None:
             headers.append((VERSION_HEADER, str(asked.version).encode()))
         if self._hsts is not None and scope["scheme"] == "https":
@@ -210,54 +201,85 @@ class Edge:
         """Bytes that a body may have: few, where it is read before its sender is known."""
         return min(self._body_bytes_max, OPEN_BODY_BYTES_MAX) if scope["path"] in OPEN_PATHS else self._body_bytes_max
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, place: _Place) -> None:
-        received = 0
-        head = b""
-        values = BodyValues(self._body_values_max)
-        complete = False
-        began = False
+    def require_room_for(self, scope: Scope, received: int) -> None:
+        """Raise `TooLarge` for a body of so many bytes."""
+        if received > self._bytes_max(scope):
+            raise TooLarge(f"the body may have at most {self._bytes_max(scope)} bytes")
+
+    def require_not_overloaded(self, scope: Scope) -> None:
+        """Raise `Overloaded` if more requests are in flight than may be, unless this one ends something."""
+        if self._in_flight > self._in_flight_max and not _ending(scope):
+            raise _overloaded()
+
+
+class _Exchange:
+    """A request and its response as they pass the edge: `receive` and `send` of the application.
+
+    An object, because closures hold a dozen more of them for as long as a poll waits. `status` is that of the response, or 500.
+    """
+
+    __slots__ = (
+        "_complete", "_deadline", "_edge", "_head", "_place", "_receive", "_received", "_scope", "_send", "_values", "began",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, edge: Edge, scope: Scope, receive: Receive, send: Send, place: _Place) -> None:
+        self._edge = edge
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._place = place
         # A client that sends half a body would otherwise occupy a place among the requests in flight without end.
-        deadline = asyncio.get_running_loop().time() + self._body_seconds_max
+        self._deadline = asyncio.get_running_loop().time() + edge.body_seconds_max
+        self._received = 0
+        self._head = b""
+        self._values: BodyValues | None = None
+        self._complete = False
+        self.began = False
+        self.status = 500
 
-        async def receive_bounded() -> Message:
-            nonlocal received, head, complete
-            if complete:
-                return await receive()
-            place.pause()  # waiting for a client is no work
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await receive()
-            except TimeoutError as error:
-                detail = f"the body did not arrive whole within {self._body_seconds_max:g} s; send it again"
-                raise RequestTimeout(detail) from error
-            finally:
-                place.resume()
-            if message["type"] == "http.request":
-                complete = not message.get("more_body", False)
-                body = message.get("body", b"")
-                received += len(body)
-                head += body[: max(0, len(codecs.BOM_UTF8) - len(head))]
-                # No JSON text in UTF-8 holds a zero byte; every one in UTF-16 or UTF-32 does (RFC 8259 §8.1).
-                if b"\0" in body or head.startswith(BYTE_ORDER_MARKS):
-                    raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
-                if received > self._bytes_max(scope):
-                    raise TooLarge(f"the body may have at most {self._bytes_max(scope)} bytes")
-                values.add(body, last=complete)
-                if self._in_flight > self._in_flight_max and not _ending(scope):
-                    raise _overloaded()
-            return message
-
-        async def send_noting(message: Message) -> None:
-            nonlocal began
-            began = began or message["type"] == "http.response.start"
-            await send(message)
-
+    async def receive(self) -> Message:
+        """The next message, within the bounds of a body. Raises `RequestTimeout`, `Malformed`, `TooLarge`, `Overloaded`."""
+        if self._complete:
+            return await self._receive()
+        self._place.pause()  # waiting for a client is no work
         try:
-            await self._app(scope, receive_bounded, send_noting)
-        except Problem as problem:
-            if began:
-                raise
-            await problem_response(problem, scope["state"])(scope, receive, send)
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            seconds = self._edge.body_seconds_max
+            raise RequestTimeout(f"the body did not arrive whole within {seconds:g} s; send it again") from error
+        finally:
+            self._place.resume()
+        if message["type"] == "http.request":
+            self._complete = not message.get("more_body", False)
+            self._take(message.get("body", b""))
+            self._edge.require_not_overloaded(self._scope)
+        return message
+
+    def _take(self, body: bytes) -> None:
+        """Examine a piece of the body."""
+        self._received += len(body)
+        self._head += body[: max(0, len(codecs.BOM_UTF8) - len(self._head))]
+        # No JSON text in UTF-8 holds a zero byte; every one in UTF-16 or UTF-32 does (RFC 8259 §8.1).
+        if b"\0" in body or self._head.startswith(BYTE_ORDER_MARKS):
+            raise Malformed("the body must be JSON in UTF-8, without a byte order mark")
+        self._edge.require_room_for(self._scope, self._received)
+        if self._values is None:
+            self._values = BodyValues(self._edge.body_values_max)
+        self._values.add(body, last=self._complete)
+
+    async def send(self, message: Message) -> None:
+        """Pass a message of the response on; its beginning ends what the request occupies."""
+        if message["type"] == "http.response.start":
+            self.began, self.status = True, message["status"]
+            state = self._scope["state"]
+            state["end_if_unread"]()
+            # The request is done; its client may take long to read the response.
+            self._place.leave()
+            _leave(state)
+            message["headers"] = [*message.get("headers", ()), *self._edge.headers_of(self._scope)]
+        await self._send(message)
 
 
 def _ending(scope: Scope) -> str:

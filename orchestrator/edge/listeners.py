@@ -5,6 +5,7 @@ uvicorn does not hand the certificate over (TRAPS, TLS), so a small subclass of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,8 +28,12 @@ NODE_IDLE_SECONDS_MAX = 90
 """The same of a node's, which would pay for another handshake."""
 
 
+PEER_MEMBERS = ("subjectAltName", "serialNumber")
+"""Members of a certificate that are kept with its connection (orchestrator/nodes/certificates.py)."""
+
+
 class NodeProtocol(BoundedHttpProtocol):
-    """HTTP over mTLS: every request's scope state carries `peer`, the verified certificate as `ssl` returns it.
+    """HTTP over mTLS: every request's scope state carries `peer`, two members of the verified certificate as `ssl` returns it.
 
     `certificates`: the listener's connections by the names in their certificates. `deploy_chain`: recognises certificates of
     deploy systems; None: there are none.
@@ -46,25 +51,27 @@ class NodeProtocol(BoundedHttpProtocol):
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert() if tls is not None else None
+        # As long as the connection lasts: of a certificate's members those that say which node it is of.
+        peer = {name: certificate[name] for name in PEER_MEMBERS if name in certificate} if certificate else None
         is_deploy = (
             self._deploy_chain is not None and tls is not None and self._deploy_chain.signed(tls.getpeercert(True))
         )
-        self.app_state = {**self.app_state, PEER: certificate or None, DEPLOY_CHAIN: is_deploy}
+        self.app_state = {**self.app_state, PEER: peer, DEPLOY_CHAIN: is_deploy}
         uncount_source = self._uncount
         if uncount_source is None:
             return
-        uncount_certificate = self._certificates.add(str((certificate or {}).get("subjectAltName")))
+        uncount_certificate = self._certificates.add(str((peer or {}).get("subjectAltName")))
         if uncount_certificate is None:
             self._refuse_connection("too many connections of this certificate are open here; close some")
             if self._accepted is not None:
                 self._accepted.slow_down()
             return
+        self._uncount = partial(_end_both, uncount_source, uncount_certificate)
 
-        def uncount() -> None:
-            uncount_source()
-            uncount_certificate()
 
-        self._uncount = uncount
+def _end_both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
 
 
 def trusted_proxies(settings: Settings) -> TrustedProxies:

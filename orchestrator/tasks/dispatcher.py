@@ -43,21 +43,25 @@ class Dispatcher:
             return []
         if len(self._waiters) >= WAITERS_MAX:
             raise Overloaded("too many nodes wait at this process; try again")
+        loop = asyncio.get_running_loop()
         self._end(node_id)
-        answered: asyncio.Future[list[Dispatched]] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[list[Dispatched]] = loop.create_future()
         self._waiters[node_id] = answered
         self._serials[node_id] = serial
         NODES_WAITING.set(len(self._waiters))
         self._someone_waits.set()
+        timer = loop.call_later(timeout_seconds, self._expire, node_id, answered)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await answered
-        except TimeoutError:
-            return []
+            return await answered
         finally:
-            if self._waiters.get(node_id) is answered:
-                self._end(node_id)
-                NODES_WAITING.set(len(self._waiters))
+            timer.cancel()
+            self._expire(node_id, answered)
+            NODES_WAITING.set(len(self._waiters))
+
+    def _expire(self, node_id: UUID, answered: asyncio.Future[list[Dispatched]]) -> None:
+        """End this wait empty; a later one of the same node goes on."""
+        if self._waiters.get(node_id) is answered:
+            self._end(node_id)
 
     @property
     def closed(self) -> bool:

@@ -60,6 +60,11 @@ async def next_tasks(
     parts: Services, node: NodeIdentity, known: Collection[UUID], timeout_seconds: float
 ) -> WaitAnswer:
     """The node's dispatched tasks that it does not know, else its next ones. Raises `Unauthenticated`, `IdentityConflict`."""
+    again = await _repeated(parts, node, known)
+    return _answer(again or await parts.dispatcher.wait(node.node_id, node.serial, timeout_seconds))
+
+
+async def _repeated(parts: Services, node: NodeIdentity, known: Collection[UUID]) -> list[Dispatched]:
     polling = await parts.polls.outcome((node.node_id, node.serial))
     if polling is None:
         raise Unauthenticated(NOT_COUNTED)
@@ -69,8 +74,8 @@ async def next_tasks(
         again = await repeat_tasks(parts.context, node.node_id, polling.epoch, list(known))
         if again:
             TASKS_DISPATCHED.labels("again").inc(len(again))
-            return _answer(again)
-    return _answer(await parts.dispatcher.wait(node.node_id, node.serial, timeout_seconds))
+            return again
+    return []
 
 
 def _answer(tasks: list[Dispatched]) -> WaitAnswer:

@@ -31,6 +31,7 @@ from berth.local.servers import free_port
 from berth.local.state import write_whole
 from node_agent.wire.deploy_medium import DeployMedium, read_medium
 from orchestrator.crash_points import CrashPoint
+from orchestrator.database.calls import CallGroup
 from orchestrator.nodes.commands.deploy_tasks import Advanced, advance_deploy_task
 from orchestrator.operations.execution import Context
 from orchestrator.tasks.signing import load_signer
@@ -256,8 +257,8 @@ class Stage:
 
         async def leased(context: Context) -> list[Dispatched]:
             # Not by the command, which names only nodes that something is queued for.
-            async with context.database.autocommit() as tx:
-                return await lease_queued_tasks(tx, {node: serial}, batch_max=10)
+            async with context.database.function_call(CallGroup.NODES) as call:
+                return await lease_queued_tasks(call, {node: serial}, batch_max=10)
 
         return self._as_worker(leased)
 

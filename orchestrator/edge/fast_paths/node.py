@@ -17,7 +17,7 @@ from starlette.responses import Response
 from node_agent.protocol import Heartbeat
 from orchestrator.edge.fast_paths.requests import CONTENT_TYPE, again, body_in_order, foreseen, receive_all
 from orchestrator.http.asgi import App, Receive, Scope, Send
-from orchestrator.http.services import Services, services_for
+from orchestrator.http.services import Services
 from orchestrator.nodes.certificates import NodeIdentity, node_identity
 from orchestrator.nodes.deploy_systems.identity import PEER
 from orchestrator.tasks.endpoints import NO_STORE, WAIT_SECONDS, KnownTasks, WaitSeconds, hear, next_tasks
@@ -29,7 +29,10 @@ _HEARTBEAT: TypeAdapter[Heartbeat] = TypeAdapter(Heartbeat)
 
 
 class NodeFastPath:
-    """Wraps the node application, inside its limits: problems are raised, as endpoints do."""
+    """Wraps the node application, inside its limits: problems are raised, as endpoints do.
+
+    `services`: acting for the platform, as every report of a node is recorded.
+    """
 
     def __init__(self, app: App, services: Services) -> None:
         self._app = app
@@ -50,7 +53,7 @@ class NodeFastPath:
         if parameters is None:
             await self._app(scope, receive, send)
             return
-        services = services_for(self._services, scope)
+        services = self._services
         answer = await foreseen(next_tasks(services, _node(services, scope), *parameters), scope)
         await _send_json(answer, NO_STORE, scope, receive, send)
 
@@ -60,7 +63,7 @@ class NodeFastPath:
         if body is None:
             await self._app(scope, again(received, receive), send)
             return
-        services = services_for(self._services, scope)
+        services = self._services
         answer = await foreseen(hear(services, _node(services, scope), body), scope)
         await _send_json(answer, {}, scope, receive, send)
 

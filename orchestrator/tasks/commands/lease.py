@@ -25,9 +25,9 @@ async def lease_tasks(context: Context, waiting: Mapping[UUID, str], *, batch_ma
         waiting = {node: waiting[node] for node in queued if node in waiting}
     if not waiting:
         return []
-    async with context.database.autocommit() as tx:
+    async with context.database.function_call(CallGroup.NODES) as call:
         reach(CrashPoint.LEASE_TASKS_BEFORE_COMMIT)
-        dispatched = await lease_queued_tasks(tx, waiting, batch_max=batch_max)
+        dispatched = await lease_queued_tasks(call, waiting, batch_max=batch_max)
     reach(CrashPoint.LEASE_TASKS_AFTER_COMMIT)
     return dispatched
 

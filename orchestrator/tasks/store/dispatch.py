@@ -26,7 +26,7 @@ class Dispatched:
 # ago gets nothing. The SELECT is in a CTE: without one, LIMIT with SKIP LOCKED can take more rows than it says.
 _CLAIM = """
 with waiting as (
-    select unnest(cast(:nodes as uuid[])) as node_id, unnest(cast(:serials as text[])) as serial
+    select unnest(%(nodes)s::uuid[]) as node_id, unnest(%(serials)s::text[]) as serial
 ), picked as (
     select t.id from node_tasks t
     join waiting w on w.node_id = t.node_id
@@ -35,13 +35,15 @@ with waiting as (
     join node_certificates c on c.serial = w.serial and c.node_id = n.id and c.revoked_at is null and c.node_epoch = n.epoch
     where t.state = 'queued' and t.deploy_epoch is null and t.not_before <= clock_timestamp() and t.expires_at > clock_timestamp()
     order by t.queued_at, t.id
-    limit :batch
+    limit %(batch)s
     for update of t skip locked
+), leased as (
+    update node_tasks t
+    set state = 'dispatched', dispatched_at = clock_timestamp(), dispatch_count = t.dispatch_count + 1
+    from picked p where t.id = p.id
+    returning t.id, t.node_id, t.envelope, extract(epoch from t.dispatched_at - t.queued_at) as waited
 )
-update node_tasks t
-set state = 'dispatched', dispatched_at = clock_timestamp(), dispatch_count = t.dispatch_count + 1
-from picked p where t.id = p.id
-returning t.id, t.node_id, t.envelope, extract(epoch from t.dispatched_at - t.queued_at) as waited
+select coalesce(jsonb_agg(jsonb_build_array(id, node_id, envelope, waited)), '[]') from leased
 """
 
 _AGAIN = """
@@ -65,10 +67,13 @@ async def nodes_with_queued_tasks(call: FunctionCall, *, nodes_max: int) -> list
     return [UUID(node) for node in await call.value(_QUEUED, {"nodes_max": nodes_max})]
 
 
-async def lease_queued_tasks(tx: Transaction, waiting: Mapping[UUID, str], *, batch_max: int) -> list[Dispatched]:
+async def lease_queued_tasks(call: FunctionCall, waiting: Mapping[UUID, str], *, batch_max: int) -> list[Dispatched]:
     """Flip up to `batch_max` queued tasks of the waiting nodes, by their certificates' serials, to dispatched, oldest first."""
     parameters = {"nodes": list(waiting), "serials": list(waiting.values()), "batch": batch_max}
-    return [_dispatched(row) for row in await tx.execute(_CLAIM, parameters)]
+    return [
+        Dispatched(UUID(task), UUID(node), envelope, float(waited))
+        for task, node, envelope, waited in await call.value(_CLAIM, parameters)
+    ]
 
 
 async def hand_out_again(tx: Transaction, node_id: UUID, epoch: int, known: Sequence[UUID]) -> list[Dispatched]:

@@ -1,4 +1,4 @@
-"""Mutants of polls and heartbeats that are answered for many nodes at once."""
+"""Mutants of polls and heartbeats that are answered for many nodes at once, of what a waiting poll holds, and when it ends."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ _DIFFERENCES = [
     ("leaves the agent's run", "agent_run = coalesce(i.agent_run, n.agent_run)", "agent_run = n.agent_run"),
     ("does not count as one", "            last_seen_at = clock_timestamp(), held", "            held"),
 ]  # fmt: skip
+_WAITING = "tests/nodes/test_waiting_polls.py"
+_HEAP = "tests/api/test_heap.py"
+_DISPATCHER = "orchestrator/tasks/dispatcher.py"
+_DUE = (f"{_HEAP}::test_a_full_collection_is_due_when_memory_has_grown_or_time_has_passed",)
+_CONCURRENT = (f"{_HEAP}::test_many_objects_that_live_for_a_while_cause_no_full_collection",)
+_EVENT = (f"{_WAITING}::test_the_event_of_a_connection_wakes_every_waiter_as_any_event",)
 
 MUTANTS: list[Mutant] = [
     *(Mutant(f"together: a heartbeat {what}", "nodes", _NOTE, old, new, _SAME) for what, old, new in _DIFFERENCES),
@@ -98,5 +104,93 @@ MUTANTS: list[Mutant] = [
         (
             "tests/nodes/heartbeats/test_short_path.py::test_a_poll_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it",
         ),
+    ),
+    Mutant(
+        "waiting: a wait that is over ends the next one",
+        "tasks",
+        _DISPATCHER,
+        "        if self._waiters.get(node_id) is answered:\n            self._end(node_id)",
+        "        self._end(node_id)",
+        (f"{_WAITING}::test_a_wait_that_is_over_does_not_end_the_next_one_of_its_node",),
+    ),
+    Mutant(
+        "waiting: a wait that was cancelled is counted",
+        "tasks",
+        _DISPATCHER,
+        "            timer.cancel()\n            self._expire(node_id, answered)\n",
+        "            timer.cancel()\n",
+        (f"{_WAITING}::test_a_wait_ends_at_its_time_and_is_counted_no_longer",),
+    ),
+    Mutant(
+        "waiting: a session is resumed without a certificate",
+        "security",
+        "orchestrator/edge/tls.py",
+        "        context.num_tickets = 0\n",
+        "",
+        (f"{_WAITING}::test_no_session_of_a_node_is_resumed",),
+    ),
+    Mutant(
+        "waiting: the serial is not kept with the connection",
+        "security",
+        "orchestrator/edge/listeners.py",
+        'PEER_MEMBERS = ("subjectAltName", "serialNumber")',
+        'PEER_MEMBERS = ("subjectAltName",)',
+        (f"{_WAITING}::test_what_is_kept_of_a_certificate_names_its_node",),
+    ),
+    Mutant(
+        "waiting: the connections of a certificate are counted for ever",
+        "edge",
+        "orchestrator/edge/listeners.py",
+        "    first()\n    second()\n",
+        "    first()\n",
+        ("tests/security/attacks/test_node_flood.py",),
+    ),
+    Mutant(
+        "waiting: a connection cannot be written to at first",
+        "edge",
+        "orchestrator/edge/connections.py",
+        "        self._value = is_set\n",
+        "        self._value = False\n",
+        _EVENT,
+    ),
+    Mutant(
+        "waiting: the newest pipelined request is served first",
+        "edge",
+        "orchestrator/edge/connections.py",
+        "        self.insert(0, waiting)",
+        "        self.append(waiting)",
+        (f"{_WAITING}::test_pipelined_requests_are_served_in_their_order",),
+    ),
+    Mutant(
+        "waiting: objects that live for a while cause full collections",
+        "edge",
+        "orchestrator/heap.py",
+        "    gc.set_threshold(young, middle, NEVER)\n",
+        "",
+        _CONCURRENT,
+    ),
+    Mutant(
+        "waiting: memory grows without a full collection",
+        "edge",
+        "orchestrator/heap.py",
+        "            gc.collect()\n            collections.note",
+        "            collections.note",
+        _CONCURRENT,
+    ),
+    Mutant(
+        "waiting: little growth is a reason",
+        "edge",
+        "orchestrator/heap.py",
+        "max(GROWN_BYTES, ",
+        "min(GROWN_BYTES, ",
+        _DUE,
+    ),
+    Mutant(
+        "waiting: time is no reason",
+        "edge",
+        "orchestrator/heap.py",
+        " or now - self._last_at >= FULL_SECONDS_MAX",
+        "",
+        _DUE,
     ),
 ]

@@ -12,6 +12,7 @@ from orchestrator.allocations.commands.force import force_release
 from orchestrator.allocations.failures import Code
 from orchestrator.allocations.outcomes import Retry, Waiting
 from orchestrator.allocations.states import AllocationState
+from orchestrator.database.calls import CallGroup
 from orchestrator.nodes.deploy_systems.run_rules import (
     DEPLOY_SECONDS_MAX,
     END_ATTEMPTS_MAX,
@@ -276,8 +277,8 @@ def test_no_agent_of_the_node_leases_or_reports_the_tasks_of_a_site(play: Callab
             "insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)"
             " values ('aa', %s, 1, sha256('k'), clock_timestamp(), clock_timestamp() + interval '1 day')", (rent.run.node,)
         )  # fmt: skip
-        async with context.database.autocommit() as tx:
-            assert await lease_queued_tasks(tx, {rent.run.node: "aa"}, batch_max=9) == []
+        async with context.database.function_call(CallGroup.NODES) as call:
+            assert await lease_queued_tasks(call, {rent.run.node: "aa"}, batch_max=9) == []
         with pytest.raises(NotFound):
             await report(context, task, completed(task, PROVISIONED))
         assert rent.task["state"] == "queued"
