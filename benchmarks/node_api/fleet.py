@@ -16,6 +16,7 @@ from benchmarks.node_api.dispatch import (
     MANY_P99_MS_MAX,
     TASKS_PER_SECOND,
     issue_certificates,
+    page_of,
     waiting_nodes,
 )
 from benchmarks.running import bench, memory_megabytes
@@ -62,11 +63,13 @@ def run(quick: bool) -> list[Figure]:
         }  # fmt: skip
         empty = _megabytes(listeners)
         with waiting_nodes(ports, plan) as nodes:
-            used, began = _processor_seconds(listeners), time.monotonic()
+            used, served, began = _processor_seconds(listeners), _requests(ports), time.monotonic()
             queued = nodes.queue(url, first)
-            busy = (_processor_seconds(listeners) - used) / (time.monotonic() - began)
+            used, seconds = _processor_seconds(listeners) - used, time.monotonic() - began
+            served = _requests(ports) - served
             full = _megabytes(listeners)
-            reconnected = _restart(listeners, lambda: nodes.wait_for_all(ports))
+            reconnected, ready = _restart(listeners, lambda: nodes.wait_for_all(ports))
+            reconnecting = (_processor_seconds(listeners) - ready) / fleet
             times = nodes.times(queued, nodes.queue(url, second))
     beside = f"{fleet:,} nodes at {PROCESSES} API processes"
     note = f"p50 {percentile(times[:first], 0.5):.1f} ms, {first} tasks at {TASKS_PER_SECOND:.0f}/s, {beside}"
@@ -74,12 +77,7 @@ def run(quick: bool) -> list[Figure]:
     return [
         Figure("fleet_dispatch_p99", percentile(times[:first], 0.99), "ms", MANY_P99_MS_MAX, note=note),
         Figure("fleet_bytes_per_node", (full - empty) * 1e6 / fleet, "bytes", BYTES_PER_NODE_MAX),
-        Figure(
-            "fleet_processor_share",
-            busy / PROCESSES,
-            "cores",
-            note=f"of each API process, {fleet / HEARTBEAT_SECONDS:.0f} heartbeats/s",
-        ),
+        *_of_processors(used, served, seconds, fleet),
         Figure(
             "fleet_reconnected",
             reconnected,
@@ -87,12 +85,36 @@ def run(quick: bool) -> list[Figure]:
             RECONNECTED_SECONDS_MAX,
             note="SIGKILL of all API processes until 95 % wait",
         ),
+        Figure(
+            "fleet_processor_per_reconnected",
+            reconnecting * 1e3,
+            "ms",
+            note="of an API process for each node, once it is ready",
+        ),
         Figure("fleet_dispatch_after_restart_p99", percentile(times[first:], 0.99), "ms", note=after),
     ]
 
 
-def _restart(listeners: list[ChildProcess], wait: Callable[[], None]) -> float:
-    """Kill all at once and start them again; seconds from the kill until `wait` returns."""
+def _of_processors(used: float, served: float, seconds: float, nodes: int) -> list[Figure]:
+    """Processor time `used` by all API processes in so many seconds, for `served` requests."""
+    return [
+        Figure(
+            "fleet_processor_share",
+            used / seconds / PROCESSES,
+            "cores",
+            note=f"of each API process, {nodes / HEARTBEAT_SECONDS:.0f} heartbeats/s",
+        ),
+        Figure(
+            "fleet_processor_per_request",
+            used / served * 1e3,
+            "ms",
+            note=f"of an API process, {served / seconds:.0f} requests/s",
+        ),
+    ]
+
+
+def _restart(listeners: list[ChildProcess], wait: Callable[[], None]) -> tuple[float, float]:
+    """Kill all at once and start them again; seconds until `wait` returns, and the processor time until all are ready."""
     began = time.monotonic()
     for listener in listeners:
         listener.kill()
@@ -100,12 +122,21 @@ def _restart(listeners: list[ChildProcess], wait: Callable[[], None]) -> float:
         listener.spawn()
     for listener in listeners:
         listener.wait_ready()
+    ready = _processor_seconds(listeners)
     wait()
-    return time.monotonic() - began
+    return time.monotonic() - began, ready
 
 
 def _megabytes(listeners: list[ChildProcess]) -> float:
     return sum(memory_megabytes(listener) for listener in listeners)
+
+
+def _requests(ports: list[int]) -> float:
+    """Requests that the processes have answered."""
+    lines = [
+        line for port in ports for line in page_of(port).splitlines() if line.startswith("berth_api_requests_total{")
+    ]
+    return sum(float(line.split()[1]) for line in lines)
 
 
 def _processor_seconds(listeners: list[ChildProcess]) -> float:
