@@ -34,6 +34,7 @@ MODULES = {
 }
 LONG_MODULES = {
     "past": "benchmarks.with_past",
+    "large": "benchmarks.large.whole",
     "history": "benchmarks.history",
     "dispatch_many": "benchmarks.node_api.dispatch_many",
     "fleet": "benchmarks.node_api.fleet",

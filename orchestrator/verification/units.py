@@ -11,13 +11,15 @@ from psycopg.sql import SQL
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
+# Grouped by a column of `slots`: of a function's values the planner expects 200, and then compares every slot with every claim.
 _COUNTED = SQL("""
 with claimed as (
-    select unit, bool_or(c.occupied and c.waits_for in ('operator', 'force_release')) as blocked,
+    select s.unit, bool_or(c.occupied and c.waits_for in ('operator', 'force_release')) as blocked,
            bool_or(c.occupied) as occupied
     from claims c cross join lateral unnest(c.units) part
-         cross join lateral generate_series(lower(part), upper(part) - 1) unit
-    where c.closed_at is null group by unit
+         cross join lateral generate_series(lower(part), upper(part) - 1) claimed_unit
+         join slots s on s.unit = claimed_unit
+    where c.closed_at is null group by s.unit
 ), by_node as (
     select s.node_id, count(*) as slots,
            count(*) filter (where c.occupied and c.blocked is not true) as allocated,

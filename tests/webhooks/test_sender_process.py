@@ -182,7 +182,7 @@ def test_its_metrics_are_those_of_webhooks(senders: Senders) -> None:
     names = {line.split(" ")[2] for line in text.splitlines() if line.startswith("# TYPE berth_")}
     assert status == 200
     assert {name for name in names if not name.startswith("berth_webhook")} == {
-        "berth_worker_swept_total", "berth_worker_sweep_failures_total",
+        "berth_worker_swept_total", "berth_worker_sweep_failures_total", "berth_worker_sweep_seconds",
     }  # fmt: skip
     assert {"berth_webhooks", "berth_webhook_oldest_due_seconds", "berth_webhook_attempts_total"} <= names
 

@@ -53,6 +53,11 @@ def failures(sweeper: str) -> float:
     return REGISTRY.get_sample_value("berth_worker_sweep_failures_total", {"sweeper": sweeper}) or 0.0
 
 
+def runs(sweeper: str) -> float | None:
+    """How many runs of the sweeper were timed."""
+    return REGISTRY.get_sample_value("berth_worker_sweep_seconds_count", {"sweeper": sweeper})
+
+
 def run_until(runner: SweepRunner, clock: Clock, end: float) -> None:
     """Run every due sweeper, moving the clock from due time to due time, up to `end`."""
 
@@ -98,10 +103,11 @@ def test_a_failing_sweeper_is_counted_and_retried_with_backoff_and_the_others_ru
     failing, healthy = Job(clock), Job(clock)
     failing.error = error
     runner = SweepRunner([Sweeper("failing", 5, failing, ""), Sweeper("healthy", 5, healthy, "")], 5, clock)
-    before = failures("failing")
+    before, timed = failures("failing"), runs("failing")
     run_until(runner, clock, 55)
     assert failing.times == [0, 5, 15, 35, 55], f"pauses of 5, 10, and then {BACKOFF_FACTOR_MAX} times 5"
     assert failures("failing") - before == len(failing.times)
+    assert (runs("failing") or 0) - (timed or 0) == len(failing.times), "runs that fail are timed too"
     assert healthy.times == list(range(0, 60, 5))
     failing.error = None
     run_until(runner, clock, 85)
@@ -143,6 +149,7 @@ def test_the_page_lists_every_sweeper_with_its_interval_and_what_it_ends(tmp_pat
     for sweeper in sweepers:
         SweepRunner([sweeper], 1)
         assert REGISTRY.get_sample_value("berth_worker_sweep_failures_total", {"sweeper": sweeper.name}) is not None
+        assert runs(sweeper.name) is not None
 
 
 def test_the_page_names_the_queries_and_commands_of_the_sweepers() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.problems import Problem
-from worker.sweepers.metrics import SWEEP_FAILURES
+from worker.sweepers.metrics import SWEEP_FAILURES, SWEEP_SECONDS
 from worker.sweepers.sweeper import Sweeper
 
 log = structlog.get_logger()
@@ -47,6 +47,7 @@ class SweepRunner:
         self._unavailable = unavailable
         for sweeper in sweepers:
             SWEEP_FAILURES.labels(sweeper.name)
+            SWEEP_SECONDS.labels(sweeper.name)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -68,7 +69,8 @@ class SweepRunner:
         sweeper = schedule.sweeper
         interval_seconds = sweeper.interval_seconds or self._pause_seconds
         try:
-            work_left = await sweeper.run()
+            with SWEEP_SECONDS.labels(sweeper.name).time():
+                work_left = await sweeper.run()
         except Exception as error:  # noqa: BLE001 - a defect in one sweeper must not stop the others
             SWEEP_FAILURES.labels(sweeper.name).inc()
             factor = min(2**schedule.failures, BACKOFF_FACTOR_MAX)
