@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-# Each tenant has a quota, an API key whose secret nobody has, and an SSH key.
+# Each tenant has a quota, an API key without a known secret, and an SSH key.
 _TENANTS = """
 with made as (
     insert into tenants (name) select 'tenant-of-' || n from generate_series(1, %(count)s) n returning id, name

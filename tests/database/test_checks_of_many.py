@@ -16,11 +16,11 @@ from orchestrator.verification.all_checks import Check
 
 NODES, TENANTS, ENDED, OF_EACH = 250, 20, 2_000, 4
 COMPARED_MAX = 50_000
-"""Pairs of rows that one join may look at and drop. Each slot with each active allocation would be 1,800,000."""
+"""Pairs of rows that one join may compare and drop. Each slot with each active allocation would be 1,800,000."""
 
 
 class Explaining:
-    """A connection that notes how many pairs of rows each statement's joins looked at in vain."""
+    """A connection that notes how many pairs of rows each statement's joins compared in vain."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
