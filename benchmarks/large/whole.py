@@ -2,7 +2,7 @@
 
 Creates and holds are compared with the same on 2,000 empty nodes: rounds alternate and medians are compared. Pages of lists, a
 month of availability, `berth doctor` and `berth verify` are asked once all is there. A worker runs for a minute with nothing to
-do: its sweepers look at everything that waits, and the share of that minute in which it sweeps is the figure. The nodes send no
+do: its sweepers read everything that waits, and the share of that minute in which it sweeps is the figure. The nodes send no
 heartbeats: they count as online for a day.
 """
 
