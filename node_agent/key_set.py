@@ -67,21 +67,28 @@ class TaskKey(Wire):
 
 
 class KeySet(Wire):
-    """The signed content. `node_cas`: PEM certificates of the CAs, one each, that the node listener's certificate may have."""
+    """The signed content. `node_cas`: PEM certificates of the CAs, one each, that the node listener's certificate may have.
+
+    `deploy_cas`: of the CAs of deploy systems, which verifiers of wipe certificates need; left out if there is none, as agents of
+    earlier versions refuse a set that has the member.
+    """
 
     serial: Annotated[Whole, Field(ge=1)]
     task_keys: Annotated[list[TaskKey], Field(min_length=1, max_length=TASK_KEYS_MAX)]
     node_cas: Annotated[list[Annotated[str, Field(max_length=8_192)]], Field(min_length=1, max_length=NODE_CAS_MAX)]
+    deploy_cas: Annotated[list[Annotated[str, Field(max_length=8_192)]], Field(max_length=NODE_CAS_MAX)] = Field(
+        default_factory=list, exclude_if=lambda cas: not cas
+    )
 
-    @field_validator("node_cas")
+    @field_validator("node_cas", "deploy_cas")
     @classmethod
-    def _are_certificates(cls, node_cas: list[str]) -> list[str]:
-        for pem in node_cas:
+    def _are_certificates(cls, cas: list[str]) -> list[str]:
+        for pem in cas:
             try:
                 x509.load_pem_x509_certificate(pem.encode())
             except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
                 raise ValueError("must be PEM certificates") from error
-        return node_cas
+        return cas
 
 
 class KeySetEnvelope(Wire):

@@ -109,14 +109,14 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
 
 
 def sign_present_keys(files: Authority) -> None:
-    """Sign the public task keys and the node CAs of the files under the next serial; nothing if the key set has them."""
+    """Sign the public task keys and the CAs of the files under the next serial; nothing if the key set has them."""
     root = serialization.load_pem_private_key(files.root_key.read_bytes(), None)
     assert isinstance(root, ed25519.Ed25519PrivateKey), "ensure_authority made it"
-    cas = x509.load_pem_x509_certificates(files.ca_certificates.read_bytes())
     present = KeySet(
         serial=1,
         task_keys=[task_key(key) for key in read_public_keys(files.task_verifying_keys)],
-        node_cas=[ca.public_bytes(serialization.Encoding.PEM).decode() for ca in cas],
+        node_cas=_pem_texts(files.ca_certificates),
+        deploy_cas=_pem_texts(files.deploy_ca_certificate),
     )
     if files.key_set.exists():
         stored = open_key_set(read_envelope(files.key_set.read_bytes()), root_keys([root.public_key()]))
@@ -124,6 +124,12 @@ def sign_present_keys(files: Authority) -> None:
             return
         present = present.model_copy(update={"serial": stored.serial + 1})
     write_secret(files.key_set, sign_key_set(present, root).model_dump_json() + "\n")
+
+
+def _pem_texts(file: Path) -> list[str]:
+    """The certificates of a file, each as PEM."""
+    found = x509.load_pem_x509_certificates(file.read_bytes())
+    return [one.public_bytes(serialization.Encoding.PEM).decode() for one in found]
 
 
 def _new_webhook_keys(task_signing_key: Path) -> str:

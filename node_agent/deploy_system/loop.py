@@ -30,6 +30,7 @@ from node_agent.deploy_system.effects.contract import Host, Interrupted
 from node_agent.deploy_system.machine import read_hello, read_machine
 from node_agent.deploy_system.performing import Work, failed, perform
 from node_agent.deploy_system.problems import DeployEnded
+from node_agent.deploy_system.signing import MachineSigner
 from node_agent.identity import new_key_pem, public_key_sha256, request_pem
 from node_agent.key_set import KeySet, KeySetEnvelope, KeySetRefused, open_key_set, read_public_keys, root_keys
 from node_agent.protocol import ResultAnswer, TaskType, WaitAnswer
@@ -90,6 +91,8 @@ class DeploySystem:
     clock: ServerClock = field(default_factory=ServerClock)
     newest_fence: int = 0
     performed: list[UUID] = field(default_factory=list)
+    signer: MachineSigner | None = None
+    """Known once it is enrolled."""
 
     async def run(self) -> Ending:
         """Serve until the end. Raises DeployEnded with one sentence that names the reason."""
@@ -105,6 +108,7 @@ class DeploySystem:
         connection = DeployConnection(medium.node_api_url, context, self.clock)
         trust = Trust(medium.node_id, medium.deploy_epoch, key_set)
         work = self.settings.work(medium.ca_pem)
+        self.signer = MachineSigner(key_pem, credentials.certificate_pem, self.clock)
         seconds = (credentials.ends_at - self.clock.now()).total_seconds()
         try:
             async with asyncio.timeout(max(0.0, seconds)):
@@ -258,9 +262,11 @@ class DeploySystem:
             return failed(judged.body.fence, DeployFailureCode.TASK_REFUSED, judged.detail)
         self.newest_fence = judged.body.fence
         try:
-            return await perform(self.settings.host, work, judged)
+            report = await perform(self.settings.host, work, judged)
         except Interrupted as error:
             raise DeployEnded("the task was interrupted") from error
+        assert self.signer is not None, "tasks come after the enrolment"
+        return self.signer.signed(judged, report)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Ask until there is an answer; the end of the certificate ends it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,21 @@ class WipeLevel(StrEnum):
     CLEAR = "clear"
     PURGE = "purge"
     DESTROY = "destroy"
+
+
+_PURGES: Final = frozenset(
+    {
+        "nvme_sanitize_crypto", "nvme_sanitize_block", "nvme_format_crypto", "nvme_format_user_data",
+        "ata_sanitize_crypto", "ata_sanitize_block", "ata_secure_erase_enhanced", "ata_secure_erase",
+        "scsi_sanitize_crypto", "scsi_sanitize_block",
+    }
+)  # fmt: skip
+
+
+def level_of(method: str) -> WipeLevel:
+    """The level that a method of a deploy system reaches where it was proven: `purge` for the device's own, `clear` for the
+    host's writes."""
+    return WipeLevel.PURGE if method in _PURGES else WipeLevel.CLEAR
 
 
 class DeviceWipe(Wire):

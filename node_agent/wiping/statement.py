@@ -1,5 +1,7 @@
 """The wipe statement: what a node found when it released an allocation, signed with the node's key. Types, signing, verification.
 
+The statement about a machine that a site wipes is the deploy system's, signed with the key of its certificate of minutes.
+
 An in-toto Statement v1 (in-toto.io/Statement/v1) in a DSSE envelope (see `node_agent.protocol`). The signature names the
 certificate of the key, so that a reader with the node CA needs nothing else. The signature is Ed25519 (RFC 8032), or
 ECDSA with SHA-256 from a node whose certificate is of an earlier Berth.
@@ -26,6 +28,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from berth.process.json_objects import JsonObject
 from node_agent.protocol import RESULT_BYTES_MAX, SLOT_INDEX_MAX, pre_authentication_encoding
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
+from node_agent.wiping.machine import MachineWipe
 from node_agent.wire.fields import STORABLE, Instant, Truth, Whole, Wire
 
 STATEMENT_PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -73,6 +76,8 @@ class WipePredicate(Wire):
 
     `level` is the lowest of all devices. `verdict` is `wiped` if there are devices and each is proven, `nothing_found` if the
     allocation had left nothing on the node. There is no verdict for less: a node does not sign a partial wipe.
+
+    `machine`: of a machine that a deploy system wiped, which knows nothing of how the machine was stopped: `hard_stopped` is null.
     """
 
     allocation_id: UUID
@@ -83,10 +88,12 @@ class WipePredicate(Wire):
     driver: Annotated[str, Field(max_length=32, pattern=STORABLE)]
     agent: AgentBuild
     ended_at: Instant
-    hard_stopped: Truth
+    hard_stopped: Truth | None
     devices: Annotated[list[DeviceWipe], Field(max_length=DEVICES_MAX)]
     level: WipeLevel | None
     verdict: Literal["wiped", "nothing_found"]
+    # Left out otherwise: verifiers of earlier versions refuse unknown members.
+    machine: MachineWipe | None = Field(None, exclude_if=lambda machine: machine is None)
 
     @model_validator(mode="after")
     def _claims_what_the_devices_prove(self) -> WipePredicate:
@@ -96,6 +103,10 @@ class WipePredicate(Wire):
             raise ValueError("a device is named twice")
         if self.verdict != verdict_of(self.devices) or self.level != lowest_level(self.devices):
             raise ValueError("verdict and level are not those of the devices")
+        if (self.machine is None) != (self.hard_stopped is not None):
+            raise ValueError("hard_stopped is null of a machine, and of nothing else")
+        if self.machine is not None and self.machine.disks_found != _count_disks(self.devices):
+            raise ValueError("the devices are not the disks of the machine")
         return self
 
 
@@ -157,6 +168,12 @@ def lowest_level(devices: Iterable[DeviceWipe]) -> WipeLevel | None:
     """The lowest level of the devices; None without devices."""
     order = list(WipeLevel)
     return min((device.level for device in devices), key=order.index, default=None)
+
+
+def _count_disks(devices: Sequence[DeviceWipe]) -> int | None:
+    """How many disks the devices are, each with a serial of no other; None if they are not all disks."""
+    serials = {device.serial for device in devices if device.kind == "disk" and device.serial is not None}
+    return len(serials) if len(serials) == len(devices) else None
 
 
 def digest_of(document: Any) -> str:
@@ -240,7 +257,10 @@ def _require_own_certificate(predicate: WipePredicate, certificate: x509.Certifi
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except (x509.ExtensionNotFound, ValueError) as error:
         raise StatementRejected("other_node", "the certificate names no node") from error
-    if len(uris) != 1 or not uris[0].startswith("spiffe://") or not uris[0].endswith(f"/node/{predicate.node_id}"):
-        raise StatementRejected("other_node", f"the certificate is not that of node {predicate.node_id}")
+    own, whose = f"/node/{predicate.node_id}", f"node {predicate.node_id}"
+    if predicate.machine is not None:
+        own, whose = f"{own}/deploy/{predicate.machine.deploy_epoch}", f"deploy system {predicate.machine.deploy_epoch} of {whose}"
+    if len(uris) != 1 or not uris[0].startswith("spiffe://") or not uris[0].endswith(own):
+        raise StatementRejected("other_node", f"the certificate is not that of {whose}")
     if not certificate.not_valid_before_utc <= predicate.ended_at <= certificate.not_valid_after_utc:
         raise StatementRejected("certificate_not_valid", "the certificate was not valid when the release ended")

@@ -103,7 +103,8 @@ class DeployTaskFailure(Wire):
 class DeployResultReport(Wire):
     """Body of `POST /deploy/v1/tasks/{id}/result`. Exactly one of `result` and `failure` is set.
 
-    A failed wipe has the report of what was done as `evidence`.
+    A failed wipe has the report of what was done as `evidence`. `wipe_statement`: of a completed wipe that releases an allocation, a
+    `StatementEnvelope` (node_agent/wiping/statement.py); it is beside the result, which workers of earlier versions read.
     """
 
     fence: Whole
@@ -111,8 +112,9 @@ class DeployResultReport(Wire):
     result: JsonObject | None = None
     failure: DeployTaskFailure | None = None
     evidence: JsonObject | None = None
+    wipe_statement: JsonObject | None = None
 
-    @field_validator("result", "evidence")
+    @field_validator("result", "evidence", "wipe_statement")
     @classmethod
     def _storable(cls, value: JsonObject | None) -> JsonObject | None:
         return None if value is None else storable(value)
@@ -125,4 +127,6 @@ class DeployResultReport(Wire):
             raise ValueError("a completed task has a result, a failed one has a failure")
         if self.evidence is not None and self.failure is None:
             raise ValueError("evidence belongs to a failure")
+        if self.wipe_statement is not None and self.result is None:
+            raise ValueError("a wipe statement belongs to a result")
         return self

@@ -17,6 +17,7 @@ from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, 
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import LOGIN_USER
 from node_agent.wire.sites import BmcTaskKind, SshServer
+from node_agent.wiping.machine_reports import device_name, devices_of
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of, rescue_of
@@ -220,7 +221,7 @@ async def _provisioned(tx: Transaction, run: DeployRun) -> JsonObject:
         "connection": {"host": str(server.host), "port": server.port, "user": user, "host_key": server.host_key},
         "image_sha256": report.image_sha256,
         "evidence": {
-            "devices": [_device(disk.serial) for disk in disks if disk.serial is not None],
+            "devices": [device_name(disk.serial) for disk in disks if disk.serial is not None],
             "deploy_run": str(run.id), "root_disk": report.root_disk.model_dump(), "boot_entry": report.boot_entry,
             "isolation": run.isolation,
         },
@@ -231,18 +232,10 @@ async def _released(tx: Transaction, run: DeployRun) -> JsonObject:
     """The result of `allocation.deprovision_user`: a completed wipe has proven each disk of its order."""
     _, found = await task_store.read_result(tx, run.deploy_task_id)
     report = MetalWipeReport.model_validate(found)
-    devices = [
-        {
-            "device": _device(disk.serial), "size_bytes": disk.size_bytes, "method": disk.method,
-            "read_bytes": disk.read_bytes, "proven": disk.proven,
-        }
-        for disk in report.disks
-    ]  # fmt: skip
-    return {
+    devices = [device.model_dump(mode="json") for device in devices_of(report)]
+    released = {
         "released": True, "hard_stopped": False, "wiped": True, "leases_released": True,
         "evidence": {"devices": devices, "deploy_run": str(run.id), "tpm": report.tpm, "by": "deploy_system"},
     }  # fmt: skip
-
-
-def _device(serial: str) -> str:
-    return f"disk {serial}"
+    signed = await store.read_wipe_statement(tx, run.node_id, run.deploy_epoch)
+    return released if signed is None else {**released, "wipe_statement": signed}

@@ -2,9 +2,10 @@
 
 A certificate has three parts, each signed by another key:
 
-- `statement`: the node's, with the certificate of its key (node_agent/wiping/statement.py);
+- `statement`: the node's, with the certificate of its key (node_agent/wiping/statement.py); of a machine that a site wipes, its
+  deploy system's, whose certificate lasts minutes and is verified as of the statement's time;
 - `countersignature`: the control plane's, over the digest of the statement and of the node's certificate before this one;
-- `key_set`: the root's, over the node CAs and the keys of the control plane (node_agent/key_set.py).
+- `key_set`: the root's, over the CAs of nodes and deploy systems and the keys of the control plane (node_agent/key_set.py).
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ class CertificateRefused(Exception):
         self.detail = detail
 
 
+class MachineFindings(Wire):
+    """What the control plane found on a wiped machine: it compares firmware, which the deploy system only reads.
+
+    `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the list of the model.
+    `findings`: codes of docs/reference/metal/runs.md, for which the machine was quarantined.
+    """
+
+    firmware: Literal["no_objection", "objected"]
+    findings: Annotated[list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]], Field(max_length=64)]
+
+
 class Countersigned(Wire):
     """What the control plane signs. `number` counts the node's certificates from 1; `previous_sha256` is that of the one before.
 
@@ -70,6 +82,8 @@ class Countersigned(Wire):
     number: Annotated[Whole, Field(ge=1)]
     previous_sha256: Sha256 | None
     countersigned_at: Instant
+    # Left out of what is countersigned about another device than a whole machine, as earlier versions have it.
+    machine: MachineFindings | None = Field(None, exclude_if=lambda machine: machine is None)
 
 
 class CountersignatureEnvelope(Wire):
@@ -161,6 +175,8 @@ def verify_certificate(
         raise CertificateRefused("other_statement", "the control plane countersigned another statement")
     if (link.allocation_id, link.node_id) != (found.allocation_id, found.node_id):
         raise CertificateRefused("other_statement", "statement and countersignature name another allocation or node")
+    if (link.machine is None) != (found.machine is None):
+        raise CertificateRefused("other_statement", "only a statement about a machine is countersigned with findings about it")
     if found.allocation_id != allocation_id:
         raise CertificateRefused("other_allocation", f"the certificate is about allocation {found.allocation_id}")
     return VerifiedCertificate(found, link, hashlib.sha256(payload).hexdigest(), trusted.serial)
@@ -168,8 +184,10 @@ def verify_certificate(
 
 def _require_node(opened: OpenedStatement, trusted: KeySet) -> None:
     certificate = opened.certificate
-    if not any(_issued_by(certificate, pem, opened.predicate.ended_at) for pem in trusted.node_cas):
-        raise CertificateRefused("node_untrusted", "no CA of the key set issued the node's certificate")
+    is_machine = opened.predicate.machine is not None
+    cas, whose = (trusted.deploy_cas, "deploy system's") if is_machine else (trusted.node_cas, "node's")
+    if not any(_issued_by(certificate, pem, opened.predicate.ended_at) for pem in cas):
+        raise CertificateRefused("node_untrusted", f"no CA of the key set issued the {whose} certificate")
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except (x509.ExtensionNotFound, ValueError) as error:

@@ -16,7 +16,7 @@ class WipeCertificateMissing(Problem):
     def of(cls, allocation_id: UUID, state: str, *, is_final: bool) -> WipeCertificateMissing:
         """The refusal for an allocation in this state."""
         why = (
-            "its node signed no statement (a machine that its site wipes signs none), or an operator stated the cleanup"
+            "its node or deploy system signed no statement, as one of an earlier version, or an operator stated the cleanup"
             if is_final
             else f"it is {state}; ask again when it is released"
         )

@@ -12,12 +12,14 @@ from uuid import UUID
 from berth.process.json_objects import JsonObject
 from node_agent.wiping.statement import OpenedStatement, StatementEnvelope
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.nodes.firmware.rules import Objection
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.wipes.certificate import (
     COUNTERSIGNATURE_PAYLOAD_TYPE,
     FORMAT,
     CountersignatureEnvelope,
     Countersigned,
+    MachineFindings,
     countersigned_payload,
     statement_digest,
 )
@@ -48,6 +50,20 @@ async def read_devices(reading: Reading, allocation_id: UUID, node_id: UUID) -> 
     """Names of the devices that the node gave the allocation; none if it named none."""
     row = (await reading.execute(_DEVICES, {"allocation_id": allocation_id, "node_id": node_id})).first()
     return [] if row is None else [device for device in row.devices if isinstance(device, str)]
+
+
+_FINDINGS = """
+select f.finding ->> 'code' as code from deploy_runs r cross join jsonb_array_elements(r.findings) f(finding)
+where r.node_id = :node_id and r.task_id = :task_id and r.outcome = 'completed'
+"""
+
+
+async def read_findings(reading: Reading, node_id: UUID, task_id: UUID) -> MachineFindings:
+    """What was found on the machine by the run that performed this task of a release."""
+    rows = await reading.execute(_FINDINGS, {"node_id": node_id, "task_id": task_id})
+    codes = sorted({row.code for row in rows})
+    objected = any(code in set(Objection) for code in codes)
+    return MachineFindings(firmware="objected" if objected else "no_objection", findings=codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,7 @@ async def issue_certificate(
     opened: OpenedStatement,
     tenant_id: UUID,
     clock: datetime,
+    machine: MachineFindings | None,
 ) -> str:
     """Countersign and store the statement as the next of its node's chain; return the digest. The node is locked."""
     found = opened.predicate
@@ -98,6 +115,7 @@ async def issue_certificate(
             number=link.number,
             previous_sha256=None if link.previous is None else link.previous.hex(),
             countersigned_at=clock,
+            machine=machine,
         )
     )
     signature = signer.countersign(COUNTERSIGNATURE_PAYLOAD_TYPE, payload)

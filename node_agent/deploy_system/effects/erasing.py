@@ -20,13 +20,12 @@ from node_agent.deploy_system.effects.methods import (
     EraseMethod,
     claimed_methods,
     has_ended,
-    level_of,
     unlock_command,
 )
 from node_agent.deploy_system.effects.raw_disk import CHUNK_BYTES, RawDisk
 from node_agent.deploy_system.effects.steps import Step, step
 from node_agent.discovery.reading import printable
-from node_agent.wiping.devices import WipeLevel
+from node_agent.wiping.devices import WipeLevel, level_of
 from node_agent.wire.deploy_tasks import ATTEMPTS_MAX, DETAIL_MAX, DeployFailureCode, MetalDiskWipe, WipeAttempt
 
 WHOLE_READ_BYTES_MAX: Final = 4 * 2**30

@@ -1,4 +1,5 @@
-"""Methods to erase a disk, best first: which ones a disk claims, their commands, and what each is worth by NIST SP 800-88.
+"""Methods to erase a disk, best first: which ones a disk claims, and their commands. `level_of` (node_agent/wiping/devices.py)
+says what each is worth by NIST SP 800-88.
 
 A method counts only after its effect was read back (`erasing.py`): hdparm and sg_format report success with every byte in place.
 """
@@ -15,18 +16,10 @@ from berth.process.json_objects import JsonObject
 from node_agent.deploy_system.effects.contract import Host
 from node_agent.deploy_system.effects.disks import FoundDisk
 from node_agent.discovery.reading import Gaps, Tree
-from node_agent.wiping.devices import WipeLevel
 from node_agent.wire.fields import INTEGER_MAX
 
 OVERWRITE: Final = "overwrite"
 _ASK_SECONDS: Final = 30.0
-_PURGES: Final = frozenset(
-    {
-        "nvme_sanitize_crypto", "nvme_sanitize_block", "nvme_format_crypto", "nvme_format_user_data",
-        "ata_sanitize_crypto", "ata_sanitize_block", "ata_secure_erase_enhanced", "ata_secure_erase",
-        "scsi_sanitize_crypto", "scsi_sanitize_block",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,11 +29,6 @@ class EraseMethod:
     name: str
     commands: Sequence[Sequence[str]]
     awaits: Sequence[str] | None = None
-
-
-def level_of(method: str) -> WipeLevel:
-    """The level that a method reaches where it was proven: `purge` for the device's own, `clear` for the host's writes."""
-    return WipeLevel.PURGE if method in _PURGES else WipeLevel.CLEAR
 
 
 def claimed_methods(host: Host, disk: FoundDisk) -> list[EraseMethod]:

@@ -17,6 +17,7 @@ from node_agent.wire.deploy_tasks import (
     MetalWipeParameters,
     MetalWipeReport,
 )
+from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI
 
 
 def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> MetalWipeReport:
@@ -45,12 +46,14 @@ def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> Met
     compared = uefi_variables.Compared([], [], [], 0)
     if host.efi_variables.is_dir():
         if parameters.uefi_variables is None:
-            gaps.add("uefi_variables", "inspection listed none; nothing was compared")
+            gaps.add(UEFI, f"inspection listed none; {NOT_COMPARED}")
         else:
             with step(host, progress, "uefi_variables"):
                 compared = uefi_variables.compare_and_remove(host, parameters.uefi_variables)
             if compared.nameless:
-                gaps.add("uefi_variables", f"{compared.nameless} without a printable name, or unreadable, remain")
+                gaps.add(UEFI, f"{compared.nameless} without a printable name, or unreadable, remain")
+    elif parameters.uefi_variables is not None:
+        gaps.add(UEFI, f"this start shows none, the inspection listed some; {NOT_COMPARED}")
     tpm = None
     if parameters.clear_tpm:
         with step(host, progress, "clear_tpm") as clearing:
@@ -61,7 +64,7 @@ def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> Met
         ("changed", compared.changed),
     ):
         if len(names) > UEFI_VARIABLES_MAX:
-            gaps.add("uefi_variables", f"{len(names)} were {what}, the first {UEFI_VARIABLES_MAX} are listed")
+            gaps.add(UEFI, f"{len(names)} were {what}, the first {UEFI_VARIABLES_MAX} are listed")
     with step(host, progress, "hardware"):
         firmware = read_firmware(host, gaps)
     report = MetalWipeReport(

@@ -34,7 +34,7 @@ from orchestrator.tasks.store.tasks import (
 )
 from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
-from orchestrator.wipes.store import issue_certificate, read_devices
+from orchestrator.wipes.store import issue_certificate, read_devices, read_findings
 
 DEVICES_NAMED_MAX = 5
 
@@ -172,7 +172,9 @@ async def _certify(context: Context, tx: Transaction, subject: Subject, task: La
         opened = open_statement(envelope)
     except (ValidationError, StatementRejected):  # the API refuses such a report, unless it is of another version
         return None
-    return await issue_certificate(tx, context.signer, envelope, opened, subject.tenant_id, subject.clock)
+    is_machine = opened.predicate.machine is not None
+    machine = await read_findings(tx, subject.node_id, task.id) if is_machine else None
+    return await issue_certificate(tx, context.signer, envelope, opened, subject.tenant_id, subject.clock, machine)
 
 
 async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask, certificate: str | None) -> Concluded:

@@ -27,6 +27,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import agentless_store, store, task_store
 from orchestrator.nodes.deploy_systems.queries import counting
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
+from orchestrator.nodes.deploy_systems.wipe_statements import SigningMachine
 from orchestrator.nodes.deploy_systems.rules import WRITING
 from orchestrator.nodes.deploy_systems.store import DeployStanding
 from orchestrator.nodes.deploy_systems.task_store import OpenDeployTask, SignedTask
@@ -65,8 +66,10 @@ async def accept_deploy_result(
     Raises `DeploySystemEnded`, `NotFound` if the task is not this deploy system's, `Invalid` if the report does not fit the
     task, `TooLarge`.
     """
-    if len(report.model_dump_json()) > RESULT_BYTES_MAX:
+    if len(report.model_dump_json(exclude={"wipe_statement"})) > RESULT_BYTES_MAX:
         raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
+    if report.wipe_statement is not None and len(report.model_dump_json(include={"wipe_statement"})) > RESULT_BYTES_MAX:
+        raise TooLarge(f"a wipe statement is at most {RESULT_BYTES_MAX} bytes")
 
     async def work(tx: Transaction) -> ResultAnswer:
         await nodes.lock_node(tx, node_id)
@@ -78,26 +81,33 @@ async def accept_deploy_result(
             return ResultAnswer(applied=False, reason="already_applied")
         if task.state not in LIVE_TASK_STATES or task.fence != report.fence:
             return ResultAnswer(applied=False, reason="superseded")
-        await task_store.finish(tx, task_id, _counted(task, report), uuid4())
+        signed = SigningMachine(node_id, deploy_epoch, serial, task_id)
+        counted = _counted(task, report, signed)
+        if counted.wipe_statement is not None:
+            await store.note_wipe_statement(tx, node_id, deploy_epoch, counted.wipe_statement)
+        await task_store.finish(tx, task_id, counted, uuid4())
         return ResultAnswer(applied=True)
 
     return await transact(context, work)
 
 
-def _counted(task: SignedTask, report: DeployResultReport) -> DeployResultReport:
+def _counted(task: SignedTask, report: DeployResultReport, machine: SigningMachine) -> DeployResultReport:
     """The report as it counts: of the task's type, and about what the task ordered. Raises `Invalid`.
 
-    A wipe that does not prove all that was ordered has failed at once, with its report as evidence: a deploy system that was
-    refused would end without another report.
+    A wipe that does not prove all that was ordered, or whose statement is not that of its report, has failed at once, with its
+    report as evidence: a deploy system that was refused would end without another report.
     """
     try:
         if report.result is None:
             if report.evidence is not None and task.type is TaskType.METAL_WIPE:
                 MetalWipeReport.model_validate(report.evidence)
             return report
-        objection = _objection(task.parameters, REPORTS[task.type].model_validate(report.result))
+        found = REPORTS[task.type].model_validate(report.result)
+        objection = _objection(task.parameters, found)
     except ValidationError as error:
         raise _invalid(first_error(error)) from error
+    if objection is None and report.wipe_statement is not None:
+        objection = machine.objection(task, found, report.wipe_statement)
     if objection is None:
         return report
     if task.type is not TaskType.METAL_WIPE:

@@ -103,6 +103,10 @@ _HELLO = """
 update deploy_systems set hello = cast(:hello as jsonb), hello_at = coalesce(hello_at, clock_timestamp())
 where id = :id and ended_at is null and hello is distinct from cast(:hello as jsonb) returning hello_at
 """
+_NOTE_STATEMENT = """
+update deploy_systems set wipe_statement = cast(:statement as jsonb) where node_id = :node_id and deploy_epoch = :deploy_epoch
+"""
+_STATEMENT = "select wipe_statement from deploy_systems where node_id = :node_id and deploy_epoch = :deploy_epoch"
 _MACHINE = """
 select smbios_uuid, macs, report, inspected_at, firmware, bmc_firmware from node_machines where node_id = :node_id
 """
@@ -185,6 +189,19 @@ class Machine:
     inspected_at: datetime
     firmware: list[JsonObject] | None = None
     bmc_firmware: list[JsonObject] | None = None
+
+
+async def note_wipe_statement(tx: Transaction, node_id: UUID, deploy_epoch: int, statement: JsonObject) -> None:
+    """Keep what the deploy system has signed about its wipe."""
+    values = {"node_id": node_id, "deploy_epoch": deploy_epoch, "statement": json.dumps(statement)}
+    await tx.execute(_NOTE_STATEMENT, values)
+
+
+async def read_wipe_statement(reading: Reading, node_id: UUID, deploy_epoch: int | None) -> JsonObject | None:
+    """What the deploy system has signed about its wipe; None if nothing, as by one of an earlier version."""
+    values = {"node_id": node_id, "deploy_epoch": deploy_epoch}
+    found: JsonObject | None = (await reading.execute(_STATEMENT, values)).scalar()
+    return found
 
 
 async def read_use(tx: Transaction, node_id: UUID, claim_id: int | None) -> NodeUse:

@@ -83,6 +83,11 @@ deploy_systems = Table(
     ),
     Column("hello_at", TIMESTAMPTZ),
     Column("hello", JSONB, CheckConstraint("octet_length(hello::text) <= 4096", name="deploy_hello_is_bounded")),
+    Column(
+        "wipe_statement",
+        JSONB,
+        CheckConstraint("octet_length(wipe_statement::text) <= 69632", name="deploy_statement_is_bounded"),
+    ),
     CheckConstraint("num_nulls(ended_at, ended_by) in (0, 2)", name="deploy_system_end_is_whole"),
     CheckConstraint("num_nulls(used_at, key_sha256, csr_pem) in (0, 3)", name="deploy_system_use_is_whole"),
     CheckConstraint(

@@ -43,6 +43,8 @@ order by t.waits_until limit :limit
 """
 _READ_OPEN = """
 select t.id, t.deploy_epoch, t.type, t.parameters, t.claim_id, t.notify, t.seconds_max, t.task_id, t.waits_until,
+       (select r.allocation_id from deploy_runs r
+        where r.node_id = t.node_id and r.deploy_task_id = t.id and r.kind = 'wipe') as released,
        d.hello_at is not null and d.ended_at is null and d.not_after > clock_timestamp() as is_started,
        d.ended_at is not null or d.not_after <= clock_timestamp() as is_over,
        k.state as task_state, k.result,
@@ -98,7 +100,10 @@ from picked p where t.id = p.id
 returning t.id, t.node_id, t.envelope, extract(epoch from t.dispatched_at - t.queued_at) as waited
 """
 _FIND_TASK = """
-select k.type, k.fence, k.state, t.parameters from node_tasks k join deploy_tasks t on t.node_id = k.node_id and t.task_id = k.id
+select k.type, k.fence, k.state, t.parameters, k.node_epoch, t.issued_at, clock_timestamp() as clock,
+       (select r.allocation_id from deploy_runs r
+        where r.node_id = k.node_id and r.deploy_task_id = t.id and r.kind = 'wipe') as released
+from node_tasks k join deploy_tasks t on t.node_id = k.node_id and t.task_id = k.id
 where k.id = :id and k.node_id = :node_id and k.deploy_epoch = :deploy_epoch for no key update of k
 """
 _FINISH = """
@@ -143,7 +148,7 @@ _TASK = select(*(deploy_tasks.c[name] for name in DeployTask.__slots__))
 
 @dataclass(frozen=True, slots=True)
 class OpenDeployTask:
-    """The open task of a locked node; `clock` was read after the lock."""
+    """The open task of a locked node; `clock` was read after the lock. `released`: the allocation that its wipe releases."""
 
     id: UUID
     deploy_epoch: int
@@ -154,6 +159,7 @@ class OpenDeployTask:
     seconds_max: int
     task_id: UUID | None
     waits_until: datetime
+    released: UUID | None
     is_started: bool
     is_over: bool
     task_state: TaskState | None
@@ -165,12 +171,16 @@ class OpenDeployTask:
 
 @dataclass(frozen=True, slots=True)
 class SignedTask:
-    """A signed task of a deploy system, locked."""
+    """A signed task of a deploy system, locked; `clock` was read after the lock. `released`: the allocation that its wipe releases."""
 
     type: TaskType
     fence: int
     state: TaskState
     parameters: JsonObject
+    node_epoch: int
+    issued_at: datetime
+    clock: datetime
+    released: UUID | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +251,7 @@ async def issue(tx: Transaction, signer: TaskSigner, node_id: UUID, node_epoch: 
     """Sign and queue the task under a new fence, and delete the signed task of the one before it, which has ended."""
     fence: int = (await tx.execute("select nextval('fences')", {})).scalar_one()
     body = TaskBody(
-        task_id=uuid4(), type=known.type, node_id=node_id, node_epoch=node_epoch, allocation_id=None, fence=fence,
+        task_id=uuid4(), type=known.type, node_id=node_id, node_epoch=node_epoch, allocation_id=known.released, fence=fence,
         parameters=known.parameters, not_before=known.clock - timedelta(seconds=NOT_BEFORE_ALLOWANCE_SECONDS),
         expires_at=known.clock + timedelta(seconds=known.seconds_max), key_id=signer.key_id,
     )  # fmt: skip
@@ -278,7 +288,7 @@ async def lock_signed(tx: Transaction, node_id: UUID, deploy_epoch: int, task_id
     """The signed task, locked; None if it is not this deploy system's."""
     values = {"id": task_id, "node_id": node_id, "deploy_epoch": deploy_epoch}
     row = (await tx.execute(_FIND_TASK, values)).first()
-    return None if row is None else SignedTask(TaskType(row.type), row.fence, TaskState(row.state), row.parameters)
+    return None if row is None else SignedTask(**{**row._mapping, "type": TaskType(row.type), "state": TaskState(row.state)})
 
 
 async def finish(tx: Transaction, task_id: UUID, report: DeployResultReport, correlation_id: UUID) -> None:

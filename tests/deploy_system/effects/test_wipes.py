@@ -10,10 +10,10 @@ import pytest
 from node_agent.deploy_system.effects import erasing
 from node_agent.deploy_system.effects.contract import Host, Interrupted, Progress, ToolRun, WorkFailed
 from node_agent.deploy_system.effects.disks import FoundDisk
-from node_agent.deploy_system.effects.methods import has_ended, level_of
+from node_agent.deploy_system.effects.methods import has_ended
 from node_agent.deploy_system.effects.uefi_variables import GLOBAL
 from node_agent.deploy_system.effects.wiping import wipe
-from node_agent.wiping.devices import WipeLevel
+from node_agent.wiping.devices import WipeLevel, level_of
 from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 from tests.deploy_system.effects.machines import DISK_BYTES, Machine, filled, identity
 
