@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from node_agent.clock import ServerClock
 from node_agent.deploy_system.admission import Admitted
 from node_agent.protocol import RESULT_BYTES_MAX
-from node_agent.wire.deploy_enrolment import DeployResultReport
-from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 from node_agent.wiping.build import agent_build
 from node_agent.wiping.machine_reports import devices_of, evidence_of, machine_of
 from node_agent.wiping.statement import WipePredicate, lowest_level, make_statement, sign_statement, verdict_of
+from node_agent.wire.deploy_enrolment import DeployResultReport
+from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 
 log = structlog.get_logger("deploy_system")
 

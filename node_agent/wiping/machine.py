@@ -17,8 +17,8 @@ FIRMWARE_MAX = 96
 class UefiComparison(Wire):
     """The firmware's variables after the wipe, compared with those of the inspection: none remains that it had not found.
 
-    `removed`: how many were deleted in the firmware's view. `raw_store_erased` is always false: their bytes may still be in the raw
-    variable store. `changed`: known names with another value, which stays.
+    `removed`: how many were deleted in the firmware's view. `raw_store_erased` is always false: their bytes may still be in
+    the raw variable store. `changed`: known names with another value, which stays.
     """
 
     removed: Whole
@@ -34,9 +34,9 @@ class FirmwareReading(Wire):
 
 
 class MachineWipe(Wire):
-    """What the deploy system of this epoch found. `disks_found`: how many disks the machine has; each is a device of the statement.
+    """What the deploy system of this epoch found. `disks_found`: how many disks the machine has, each a device of the statement.
 
-    `tpm`: `absent` and `not_asked` claim nothing. `uefi_variables` null: nothing was compared, as on a machine that started by BIOS.
+    `tpm`: `absent` and `not_asked` claim nothing. `uefi_variables` null: none was compared, as on a machine that started by BIOS.
     `firmware` null: it was not read. `gaps`: what could not be read or compared as a whole, by name.
     """
 

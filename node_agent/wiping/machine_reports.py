@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from berth.process.json_objects import JsonObject
-from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 from node_agent.wiping.devices import DeviceWipe, level_of
 from node_agent.wiping.machine import FirmwareReading, MachineWipe, UefiComparison
 from node_agent.wiping.statement import digest_of
+from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 
 UEFI: Final = "uefi_variables"
 NOT_COMPARED: Final = "nothing was compared"

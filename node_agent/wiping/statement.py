@@ -77,7 +77,7 @@ class WipePredicate(Wire):
     `level` is the lowest of all devices. `verdict` is `wiped` if there are devices and each is proven, `nothing_found` if the
     allocation had left nothing on the node. There is no verdict for less: a node does not sign a partial wipe.
 
-    `machine`: of a machine that a deploy system wiped, which knows nothing of how the machine was stopped: `hard_stopped` is null.
+    `machine`: of a machine that a deploy system wiped, which does not know how the machine was stopped: `hard_stopped` is null.
     """
 
     allocation_id: UUID
@@ -259,7 +259,10 @@ def _require_own_certificate(predicate: WipePredicate, certificate: x509.Certifi
         raise StatementRejected("other_node", "the certificate names no node") from error
     own, whose = f"/node/{predicate.node_id}", f"node {predicate.node_id}"
     if predicate.machine is not None:
-        own, whose = f"{own}/deploy/{predicate.machine.deploy_epoch}", f"deploy system {predicate.machine.deploy_epoch} of {whose}"
+        own, whose = (
+            f"{own}/deploy/{predicate.machine.deploy_epoch}",
+            f"deploy system {predicate.machine.deploy_epoch} of {whose}",
+        )
     if len(uris) != 1 or not uris[0].startswith("spiffe://") or not uris[0].endswith(own):
         raise StatementRejected("other_node", f"the certificate is not that of {whose}")
     if not certificate.not_valid_before_utc <= predicate.ended_at <= certificate.not_valid_after_utc:

@@ -103,8 +103,8 @@ class DeployTaskFailure(Wire):
 class DeployResultReport(Wire):
     """Body of `POST /deploy/v1/tasks/{id}/result`. Exactly one of `result` and `failure` is set.
 
-    A failed wipe has the report of what was done as `evidence`. `wipe_statement`: of a completed wipe that releases an allocation, a
-    `StatementEnvelope` (node_agent/wiping/statement.py); it is beside the result, which workers of earlier versions read.
+    A failed wipe has the report of what was done as `evidence`. `wipe_statement`: of a completed wipe that ends a tenancy,
+    a `StatementEnvelope` (node_agent/wiping/statement.py); it is beside the result, which workers of earlier versions read.
     """
 
     fence: Whole

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from berth.process.json_objects import JsonObject
 from node_agent.protocol import ProvisionParameters, RebuildParameters, TaskType
+from node_agent.wiping.machine_reports import device_name, devices_of
 from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import MetalDeployReport, MetalInspectReport, MetalRescueReport, MetalWipeReport
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import LOGIN_USER
 from node_agent.wire.sites import BmcTaskKind, SshServer
-from node_agent.wiping.machine_reports import device_name, devices_of
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of, rescue_of

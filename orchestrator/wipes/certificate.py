@@ -62,7 +62,7 @@ class CertificateRefused(Exception):
 class MachineFindings(Wire):
     """What the control plane found on a wiped machine: it compares firmware, which the deploy system only reads.
 
-    `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the list of the model.
+    `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the model's list.
     `findings`: codes of docs/reference/metal/runs.md, for which the machine was quarantined.
     """
 
@@ -113,6 +113,24 @@ class VerifiedCertificate:
     link: Countersigned
     sha256: str
     key_set_serial: int
+
+
+def machine_claims(found: VerifiedCertificate) -> list[str] | None:
+    """What the certificate says of a machine besides its disks, for a person; None of anything else. No more than was proven."""
+    machine, link = found.predicate.machine, found.link.machine
+    if machine is None or link is None:
+        return None
+    uefi, firmware = machine.uefi_variables, machine.firmware
+    return [
+        f"disks: all {machine.disks_found} that the deploy system found",
+        f"TPM: {machine.tpm}",
+        "UEFI variables: not compared" if uefi is None else (
+            f"UEFI variables: {uefi.removed} removed, {uefi.changed} changed, raw store not erased"
+        ),
+        "firmware: not read" if firmware is None else f"firmware: {firmware.versions} versions read, {link.firmware}",
+        *([f"findings: {', '.join(link.findings)}"] if link.findings else []),
+        *([f"not read or compared as a whole: {', '.join(machine.gaps)}"] if machine.gaps else []),
+    ]  # fmt: skip
 
 
 def countersigned_payload(link: Countersigned) -> bytes:
@@ -176,7 +194,9 @@ def verify_certificate(
     if (link.allocation_id, link.node_id) != (found.allocation_id, found.node_id):
         raise CertificateRefused("other_statement", "statement and countersignature name another allocation or node")
     if (link.machine is None) != (found.machine is None):
-        raise CertificateRefused("other_statement", "only a statement about a machine is countersigned with findings about it")
+        raise CertificateRefused(
+            "other_statement", "only a statement about a machine is countersigned with findings about it"
+        )
     if found.allocation_id != allocation_id:
         raise CertificateRefused("other_allocation", f"the certificate is about allocation {found.allocation_id}")
     return VerifiedCertificate(found, link, hashlib.sha256(payload).hexdigest(), trusted.serial)

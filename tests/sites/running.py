@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import uuid
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from node_agent.media.placeholder import CONFIGURATION_BYTES
+from node_agent.protocol import TaskBody
 from node_agent.wire.deploy_enrolment import DeployResultReport
 from node_agent.wire.deploy_medium import DeployMedium, MediumNetwork, read_medium
 from orchestrator.nodes.commands.deploy_tasks import accept_deploy_result, advance_deploy_task
@@ -115,18 +117,28 @@ class Run:
         return str(self.row(_STARTED, self.node, medium.deploy_epoch)[0])
 
     async def report(
-        self, serial: str, failure: dict[str, str] | None = None, result: dict[str, Any] = INSPECTED, power: str = "Off"
+        self,
+        serial: str,
+        failure: dict[str, str] | None = None,
+        result: dict[str, Any] = INSPECTED,
+        power: str = "Off",
+        sign: Callable[[DeployResultReport, TaskBody], DeployResultReport] = lambda report, _: report,
     ) -> None:
-        """The deploy system performs its signed task, and powers the machine off, or leaves it `power`."""
+        """The deploy system performs its signed task, and powers the machine off, or leaves it `power`.
+
+        `sign` gets the report of the task of this body, and returns what is sent.
+        """
         epoch = (await self.shown())["deploy_epoch"]
         await advance_deploy_task(self.stage.worker, self.node)
-        task, fence = self.row(
-            "select id, fence from node_tasks where node_id = %s and deploy_epoch = %s", self.node, epoch
+        task, fence, envelope = self.row(
+            "select id, fence, envelope from node_tasks where node_id = %s and deploy_epoch = %s", self.node, epoch
         )
         body: dict[str, Any] = {"fence": fence, "outcome": "completed", "result": result}
         if failure is not None:
             body = {"fence": fence, "outcome": "failed", "failure": failure}
+        ordered = TaskBody.model_validate_json(base64.b64decode(envelope["payload"])) if envelope else None
         report = DeployResultReport.model_validate(body)
+        report = report if ordered is None else sign(report, ordered)
         answer = await accept_deploy_result(self.stage.context, self.node, epoch, serial, task, report)
         assert answer.applied
         self.machine.service.machine.power = power

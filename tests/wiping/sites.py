@@ -33,6 +33,7 @@ from orchestrator.tasks.signing import TaskSigner
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
+HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 
 
 def name_of(text: str) -> x509.Name:
@@ -58,22 +59,44 @@ def predicate_of(node_id: UUID, *devices: DeviceWipe, **members: Any) -> WipePre
     )  # fmt: skip
 
 
+def authority(name: str, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """A CA that is valid from yesterday until tomorrow."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name_of(name)).issuer_name(name_of(name)).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, SHA256())
+    )  # fmt: skip
+
+
+def issued(
+    uri: str, issuer: x509.Name, ca_key: ec.EllipticCurvePrivateKey, key: SigningKey, begins: dt.datetime, ends: dt.datetime,
+    usage: x509.ObjectIdentifier,
+) -> str:  # fmt: skip
+    """A certificate with this one URI, PEM."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name_of("node")).issuer_name(issuer).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode()
+    )  # fmt: skip
+
+
 @dataclass
 class Site:
-    """A root, a node CA, the control plane's key, and nodes with certificates."""
+    """A root, a node CA, a CA of deploy systems, the control plane's key, and nodes with certificates."""
 
     root: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     ca_key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     control_key: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
+    deploy_ca_key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     def __post_init__(self) -> None:
-        self.ca = (
-            x509.CertificateBuilder()
-            .subject_name(name_of("node CA")).issuer_name(name_of("node CA")).public_key(self.ca_key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(self.ca_key, SHA256())
-        )  # fmt: skip
+        self.ca = authority("node CA", self.ca_key)
+        self.deploy_ca = authority("deploy CA", self.deploy_ca_key)
         self.keys: dict[UUID, SigningKey] = {}
         self.certificates: dict[UUID, str] = {}
 
@@ -82,15 +105,18 @@ class Site:
         usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
     ) -> str:  # fmt: skip
         """A node's certificate, PEM."""
-        uri = x509.UniformResourceIdentifier(f"spiffe://berth.test/node/{node_id}")
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name_of("node")).issuer_name(self.ca.subject).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
-            .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .sign(self.ca_key, SHA256()).public_bytes(Encoding.PEM).decode()
-        )  # fmt: skip
+        names = (f"spiffe://berth.test/node/{node_id}", self.ca.subject, self.ca_key)
+        return issued(*names, key, begins, ends, usage)
+
+    def deploy_certificate(
+        self, node_id: UUID, deploy_epoch: int, key: SigningKey, begins: dt.datetime = NOW - MINUTE,
+        ends: dt.datetime = NOW + HOUR,
+    ) -> str:  # fmt: skip
+        """A deploy system's certificate, PEM."""
+        uri = f"spiffe://berth.test/node/{node_id}/deploy/{deploy_epoch}"
+        return issued(
+            uri, self.deploy_ca.subject, self.deploy_ca_key, key, begins, ends, ExtendedKeyUsageOID.CLIENT_AUTH
+        )
 
     def enrol(self, node_id: UUID, url: str | None = None, key: SigningKey | None = None) -> None:
         """Give the node a key and a certificate, recorded in the database at `url` as the issuer does."""
@@ -122,7 +148,8 @@ class Site:
     def key_set(self, **limits: Any) -> KeySetEnvelope:
         """The key set of the site; `limits` are those of the control plane's key."""
         named = task_key(self.control_key.public_key()).model_copy(update=limits)
-        content = KeySet(serial=3, task_keys=[named], node_cas=[self.ca.public_bytes(Encoding.PEM).decode()])
+        cas, deploy_cas = ([ca.public_bytes(Encoding.PEM).decode()] for ca in (self.ca, self.deploy_ca))
+        content = KeySet(serial=3, task_keys=[named], node_cas=cas, deploy_cas=deploy_cas)
         return sign_key_set(content, self.root)
 
     @property

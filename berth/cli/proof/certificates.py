@@ -34,12 +34,13 @@ class Verified(BaseModel):
     sha256: str
     previous_sha256: str | None
     key_set_serial: int
+    machine: list[str] | None = None
 
 
 SHOWN: list[Column] = [
     ("allocation", lambda v: v.allocation_id), ("node", lambda v: v.node_id), ("verdict", lambda v: v.verdict),
-    ("level", lambda v: v.level), ("devices", lambda v: v.devices), ("ended", lambda v: v.ended_at),
-    ("agent", lambda v: v.agent), ("number", lambda v: v.number), ("sha256", lambda v: v.sha256),
+    ("level", lambda v: v.level), ("devices", lambda v: v.devices), ("machine", lambda v: v.machine),
+    ("ended", lambda v: v.ended_at), ("agent", lambda v: v.agent), ("number", lambda v: v.number), ("sha256", lambda v: v.sha256),
     ("previous", lambda v: v.previous_sha256), ("key set", lambda v: v.key_set_serial),
 ]  # fmt: skip
 
@@ -82,7 +83,7 @@ def verify(
     """
     from node_agent.key_set import read_public_keys
     from node_agent.key_set import root_keys as by_name
-    from orchestrator.wipes.certificate import CertificateRefused, read_certificate, verify_certificate
+    from orchestrator.wipes.certificate import CertificateRefused, machine_claims, read_certificate, verify_certificate
 
     try:
         roots = by_name(read_public_keys(root_keys))
@@ -105,6 +106,7 @@ def verify(
             **found.link.model_dump(include={"number", "previous_sha256"}),
             sha256=found.sha256,
             key_set_serial=found.key_set_serial,
+            machine=machine_claims(found),
         ),
         SHOWN,
     )

@@ -15,7 +15,7 @@ alter table deploy_systems
     add column wipe_statement jsonb
         constraint deploy_statement_is_bounded check (octet_length(wipe_statement::text) <= 69632);
 comment on column deploy_systems.wipe_statement is
-    'StatementEnvelope (node_agent/wiping/statement.py) of the wipe that released an allocation, until its certificate is issued.';
+    'StatementEnvelope (node_agent/wiping/statement.py) of the wipe that released an allocation.';
 """
 
 

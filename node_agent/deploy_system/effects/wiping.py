@@ -10,6 +10,7 @@ from node_agent.deploy_system.effects.firmware import read_firmware
 from node_agent.deploy_system.effects.steps import step
 from node_agent.deploy_system.effects.trusted_module import clear_tpm
 from node_agent.discovery.reading import Gaps
+from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI
 from node_agent.wire.deploy_tasks import (
     REPORT_BYTES_MAX,
     UEFI_VARIABLES_MAX,
@@ -17,7 +18,6 @@ from node_agent.wire.deploy_tasks import (
     MetalWipeParameters,
     MetalWipeReport,
 )
-from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI
 
 
 def wipe(host: Host, parameters: MetalWipeParameters, progress: Progress) -> MetalWipeReport:

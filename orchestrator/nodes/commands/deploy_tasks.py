@@ -27,10 +27,10 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import agentless_store, store, task_store
 from orchestrator.nodes.deploy_systems.queries import counting
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
-from orchestrator.nodes.deploy_systems.wipe_statements import SigningMachine
 from orchestrator.nodes.deploy_systems.rules import WRITING
 from orchestrator.nodes.deploy_systems.store import DeployStanding
 from orchestrator.nodes.deploy_systems.task_store import OpenDeployTask, SignedTask
+from orchestrator.nodes.deploy_systems.wipe_statements import SigningMachine
 from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.inventories import forget_awaited
 from orchestrator.nodes.store.slot_service import keep_slots

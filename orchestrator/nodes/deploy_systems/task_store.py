@@ -171,7 +171,10 @@ class OpenDeployTask:
 
 @dataclass(frozen=True, slots=True)
 class SignedTask:
-    """A signed task of a deploy system, locked; `clock` was read after the lock. `released`: the allocation that its wipe releases."""
+    """A signed task of a deploy system, locked; `clock` was read after the lock.
+
+    `released`: the allocation that its wipe releases.
+    """
 
     type: TaskType
     fence: int
@@ -288,7 +291,11 @@ async def lock_signed(tx: Transaction, node_id: UUID, deploy_epoch: int, task_id
     """The signed task, locked; None if it is not this deploy system's."""
     values = {"id": task_id, "node_id": node_id, "deploy_epoch": deploy_epoch}
     row = (await tx.execute(_FIND_TASK, values)).first()
-    return None if row is None else SignedTask(**{**row._mapping, "type": TaskType(row.type), "state": TaskState(row.state)})
+    return (
+        None
+        if row is None
+        else SignedTask(**{**row._mapping, "type": TaskType(row.type), "state": TaskState(row.state)})
+    )
 
 
 async def finish(tx: Transaction, task_id: UUID, report: DeployResultReport, correlation_id: UUID) -> None:

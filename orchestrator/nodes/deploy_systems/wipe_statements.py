@@ -1,4 +1,4 @@
-"""Whether a deploy system may have signed the statement that it sends with the report of a wipe. Pure."""
+"""Whether a deploy system may have signed the statement that it sends with the report of a wipe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from berth.process.json_objects import JsonObject
-from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
-from node_agent.wire.fields import first_error
 from node_agent.wiping.machine_reports import devices_of, evidence_of, machine_of
 from node_agent.wiping.statement import StatementEnvelope, StatementRejected, digest_of, open_statement
+from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
+from node_agent.wire.fields import first_error
 from orchestrator.nodes.deploy_systems.task_store import SignedTask
 
 CLOCK_SECONDS_MAX: Final = 60.0
@@ -49,7 +49,9 @@ class SigningMachine:
         ordered = MetalWipeParameters.model_validate(task.parameters)
         if ordered.deploy_epoch != self.deploy_epoch or said.machine != machine_of(found, ordered):
             return "wipe_statement: does not repeat the report about the machine"
-        if said.devices != devices_of(found) or opened.statement.subject[0].digest.sha256 != digest_of(evidence_of(found)):
+        if said.devices != devices_of(found) or opened.statement.subject[0].digest.sha256 != digest_of(
+            evidence_of(found)
+        ):
             return "wipe_statement: does not repeat the report about the disks"
         if format(opened.certificate.serial_number, "x") != self.serial:
             return "wipe_statement: is signed with another certificate than it is reported with"

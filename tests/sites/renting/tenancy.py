@@ -24,6 +24,7 @@ from tests.allocations.driving import TENANT, allocation_of, claim_of, operation
 from tests.allocations.seeding import IMAGE, IMAGE_SHA256, Seeded, create_allocation, seed
 from tests.deploy_system.stage import MAC
 from tests.media.media_files import common_medium
+from tests.sites.renting.machine_key import MachineKey
 from tests.sites.rotations import rotations
 from tests.sites.running import Run, inspect
 
@@ -160,8 +161,18 @@ class Renting:
             " where node_id = %s and ended_at is null", (self.run.node,)
         )  # fmt: skip
 
-    async def wipe(self, count: int = 2, firmware: list[dict[str, str]] | None = None, **changes: Any) -> None:
-        """The deploy system of the run wipes the disks, and reads this firmware; `changes` of the first disk's report."""
+    async def wipe(
+        self,
+        count: int = 2,
+        firmware: list[dict[str, str]] | None = None,
+        signing: MachineKey | None = None,
+        also: dict[str, Any] | None = None,
+        **changes: Any,
+    ) -> None:
+        """The deploy system of the run wipes the disks, and reads this firmware; `changes` of the first disk's report.
+
+        `signing` signs what it found; `also`: further members of the report.
+        """
         disks = [
             {
                 "serial": disk["serial"], "size_bytes": disk["size_bytes"], "name": disk["name"], "method": "overwrite",
@@ -170,10 +181,14 @@ class Renting:
             }
             for disk in (SMALL, LARGE)
         ]  # fmt: skip
-        found: dict[str, Any] = {"disks": [{**disks[0], **changes}, *disks[1:count]]}
+        found: dict[str, Any] = {"disks": [{**disks[0], **changes}, *disks[1:count]], **(also or {})}
         if firmware is not None:
             found["firmware"] = firmware
-        await self.run.report(self.run.boot(), result=found)
+        serial = self.run.boot()
+        if signing is None:
+            return await self.run.report(serial, result=found)
+        signing.certify(self.run, serial)
+        return await self.run.report(signing.serial, result=found, sign=signing.signed)
 
     async def activate(self) -> None:
         """From `requested` to `active`."""

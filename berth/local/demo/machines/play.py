@@ -13,6 +13,7 @@ from typing import Any
 from berth.client import ImageStatement
 from berth.local.demo.act import Say
 from berth.local.demo.interruption import run_interruptibly
+from berth.local.demo.machines.certificates import verify_certificate_of
 from berth.local.demo.machines.enrolment import put_into_service
 from berth.local.demo.machines.steps import MachineGivenUp, ProvenSteps, StepName
 from berth.local.demo.machines.tenancies import deploy, search, use_and_release
@@ -73,6 +74,8 @@ async def _play(
     later = await deploy(stage, next_tenant, empty, steps, StepName.NEXT, slots)
     left_by = {tenancy.machine.name: tenancy for tenancy in former}
     await _each(search(stage, tenancy, left_by[tenancy.machine.name], steps) for tenancy in later)
+    wiped = [tenancy for tenancy in former if tenancy.machine.name in empty]
+    await _each(verify_certificate_of(stage, first, tenancy, steps) for tenancy in wiped)
     for verdict in await asyncio.to_thread(run_checks, stage.stack.endpoints.database_url):
         steps.check(f"{verdict.promise}: {verdict.title}", verdict.kept)
     return steps

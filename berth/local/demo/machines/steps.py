@@ -31,6 +31,7 @@ class StepName(StrEnum):
     GONE = "raw disk: marker and all else gone"
     NEXT = "deployed for the next tenant"
     CLEAN = "the next tenant finds nothing"
+    CERTIFICATE = "wipe certificate verified offline"
 
 
 class NotProven(Exception):

@@ -1,0 +1,316 @@
+"""The release of a machine yields the certificate of what its deploy system proved; a forged statement frees nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from node_agent.protocol import TaskBody
+from node_agent.wiping.devices import DeviceWipe, WipeLevel
+from node_agent.wiping.machine import FirmwareReading, UefiComparison
+from node_agent.wiping.statement import (
+    StatementEnvelope,
+    WipeStatement,
+    device_subjects,
+    open_statement,
+)
+from node_agent.wire.deploy_enrolment import DeployResultReport
+from orchestrator.allocations.outcomes import Retry
+from orchestrator.allocations.queries import find_wipe_certificate
+from orchestrator.allocations.states import AllocationState
+from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
+from orchestrator.wipes.certificate import (
+    VerifiedCertificate,
+    machine_claims,
+    read_certificate,
+    verify_certificate,
+)
+from orchestrator.wipes.refusals import WipeCertificateMissing
+from tests.at_length import at_length
+from tests.deploy_system.ordering import WIPED
+from tests.sites import running
+from tests.sites.renting.machine_key import MachineKey, Statement
+from tests.sites.renting.tenancy import LARGE, Renting, Scene
+from tests.sites.running import Run, inspect, to_work
+from tests.wiping.sites import Site
+
+Play = Callable[[Scene], None]
+VARIABLE = {"name": "BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c", "sha256": "0" * 64}
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def concluded(rent: Renting, site: Site, directory: Path) -> Any:
+    """What the workflow of the release finds, with the control plane's key of the site, and its key set in a file."""
+    stage = rent.run.stage
+    known, stage.worker = stage.worker, dataclasses.replace(stage.worker, signer=site.signer(directory))
+    try:
+        return await rent.cleaned_up()
+    finally:
+        stage.worker = known
+
+
+async def to_wipe(rent: Renting) -> None:
+    """A tenancy that is being released, until the deploy system is to wipe."""
+    await rent.activate()
+    await rent.release()
+    await rent.clean_up()
+    assert await rent.steps() is Move.WORK
+
+
+async def certificate(rent: Renting, site: Site) -> VerifiedCertificate:
+    """The certificate as its tenant reads it, verified with the root's key alone."""
+    document = await find_wipe_certificate(rent.run.stage.context.database, rent.allocation, rent.seeded.tenant_id)
+    return verify_certificate(read_certificate(json.dumps(document).encode()), rent.allocation, site.roots)
+
+
+def test_a_release_yields_a_certificate_of_every_disk(play: Play, site: Site, tmp_path: Path) -> None:
+    async def scene(rent: Renting) -> None:
+        found = []
+        for _ in range(2):
+            await to_wipe(rent)
+            await rent.wipe(signing=MachineKey(site))
+            assert await rent.steps() is Move.CLOSE
+            assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+            found.append(await certificate(rent, site))
+        said = found[0].predicate
+        assert [(one.device, one.serial, one.method, one.level) for one in said.devices] == [
+            ("disk S1", "S1", "overwrite", WipeLevel.CLEAR), ("disk S2", "S2", "overwrite", WipeLevel.CLEAR),
+        ]  # fmt: skip
+        assert said.devices[1].checked["size_bytes"] == LARGE["size_bytes"]
+        assert said.devices[1].checked["read_bytes"] == 4096, "samples: it claims no more than was read"
+        assert (said.verdict, said.level, said.hard_stopped, said.driver) == ("wiped", "clear", None, "redfish")
+        assert said.machine is not None
+        assert (said.machine.tpm, said.machine.uefi_variables, said.machine.firmware) == ("not_asked", None, None)
+        assert [one.link.number for one in found] == [1, 2]
+        assert found[1].link.previous_sha256 == found[0].sha256
+        assert found[1].predicate.machine is not None
+        assert found[1].predicate.machine.deploy_epoch > said.machine.deploy_epoch
+        released = rent.run.row(
+            "select payload from outbox where event_type = 'provisioning.releasing.completed' order by id desc limit 1"
+        )[0]
+        assert released["wipe_certificate_sha256"] == found[1].sha256
+        assert "wipe_statement" not in rent.row["release_result"]
+
+    play(scene)
+
+
+def test_it_says_what_became_of_tpm_variables_and_firmware(play: Play, site: Site, tmp_path: Path) -> None:
+    bios = {"component": "bios", "unit": "smbios", "version": "2"}
+
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        changed = MachineKey(site)
+        found = {"tpm": "cleared", "variables_removed": [VARIABLE["name"]]}
+        parameters = {"uefi_variables": [], "clear_tpm": True}
+        rent.run.row(
+            "update deploy_tasks set parameters = parameters || cast(%s as jsonb) where ended_at is null returning 1",
+            json.dumps(parameters),
+        )
+        connection = rent.run.stage.fleet.connection
+        connection.execute(
+            "update node_machines set firmware = cast(%s as jsonb)", (json.dumps([{**bios, "version": "1"}]),)
+        )
+        await rent.wipe(signing=changed, firmware=[bios], also=found)
+        assert await rent.steps() is Move.QUARANTINE
+        assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+        proven = await certificate(rent, site)
+        machine = proven.predicate.machine
+        assert machine is not None
+        assert isinstance(machine.firmware, FirmwareReading)
+        assert (machine.tpm, machine.firmware.versions) == ("cleared", 1)
+        assert machine.uefi_variables == UefiComparison(removed=1, changed=0, raw_store_erased=False)
+        assert proven.link.machine is not None
+        assert (proven.link.machine.firmware, proven.link.machine.findings) == ("objected", ["firmware_changed"])
+        said = machine_claims(proven)
+        assert said is not None
+        assert "UEFI variables: 1 removed, 0 changed, raw store not erased" in said
+        assert "findings: firmware_changed" in said
+
+    play(scene)
+
+
+def altered(**members: Any) -> Callable[[Statement], Statement]:
+    """A statement of the deploy system's key that says something else."""
+
+    def change(statement: Statement) -> Statement:
+        predicate = {**statement["predicate"], **members}
+        first = {**statement["subject"][0], "name": f"allocation/{predicate['allocation_id']}"}
+        return {**statement, "predicate": predicate, "subject": [first, *statement["subject"][1:]]}
+
+    return change
+
+
+def with_devices(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Callable[[Statement], Statement]:
+    """A statement about other devices, and consistent in itself."""
+
+    def changed(statement: Statement) -> Statement:
+        devices = [DeviceWipe.model_validate(one) for one in change(statement["predicate"]["devices"])]
+        order = list(WipeLevel)
+        predicate = {
+            **statement["predicate"], "devices": [one.model_dump(mode="json") for one in devices],
+            "level": min((one.level for one in devices), key=order.index).value,
+            "machine": {**statement["predicate"]["machine"], "disks_found": len(devices)},
+        }  # fmt: skip
+        subjects = [one.model_dump(mode="json") for one in device_subjects(devices)]
+        return {**statement, "predicate": predicate, "subject": [statement["subject"][0], *subjects]}
+
+    return changed
+
+
+def of_machine(**members: Any) -> Callable[[Statement], Statement]:
+    return lambda statement: altered(machine={**statement["predicate"]["machine"], **members})(statement)
+
+
+def of_other_evidence(statement: Statement) -> Statement:
+    first = {**statement["subject"][0], "digest": {"sha256": "0" * 64}}
+    return {**statement, "subject": [first, *statement["subject"][1:]]}
+
+
+def broken(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+    assert report.wipe_statement is not None
+    signature = {**report.wipe_statement["signatures"][0], "sig": "AAAA"}
+    return report.model_copy(update={"wipe_statement": {**report.wipe_statement, "signatures": [signature]}})
+
+
+def of_another_certificate(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+    """Signed by another start of the deploy system of this epoch: with its own key, which the same CA has certified."""
+    statement = key_statement(report)
+    other = MachineKey(key.site)
+    predicate = statement.predicate
+    assert predicate.machine is not None
+    other.certificate = key.site.deploy_certificate(predicate.node_id, predicate.machine.deploy_epoch, other.key)
+    return other.with_statement(report, statement)
+
+
+def key_statement(report: DeployResultReport) -> WipeStatement:
+    return open_statement(StatementEnvelope.model_validate(report.wipe_statement)).statement
+
+
+def signed_earlier(statement: Statement) -> Statement:
+    """Before the task, at a time when the certificate was valid."""
+    return altered(ended_at=(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=70)).isoformat())(statement)
+
+
+PURGED = with_devices(lambda devices: [{**one, "level": "purge", "method": "nvme_sanitize_crypto"} for one in devices])
+FORGERIES: dict[str, dict[str, Any]] = {
+    "other-allocation": {"altered": altered(allocation_id=str(uuid4()))},
+    "other-task": {"altered": altered(task_id=str(uuid4()))},
+    "other-fence": {"altered": altered(fence=1)},
+    "other-node-epoch": {"altered": altered(node_epoch=99)},
+    "a-disk-left-out": {"altered": with_devices(lambda devices: devices[:1])},
+    "a-disk-more": {"altered": with_devices(lambda devices: [*devices, {**devices[0], "device": "disk S3", "serial": "S3"}])},
+    "a-better-method": {"altered": PURGED},
+    "tpm-cleared": {"altered": of_machine(tpm="cleared")},
+    "variables-compared": {"altered": of_machine(uefi_variables={"removed": 0, "changed": 0})},
+    "firmware-read": {"altered": of_machine(firmware={"versions": 1, "sha256": "0" * 64})},
+    "other-evidence": {"altered": of_other_evidence},
+    "before-the-task": {"altered": signed_earlier},
+    "bad-signature": {"replaced": broken},
+    "other-certificate": {"replaced": of_another_certificate},
+    "no-statement": {"replaced": lambda report, _: report.model_copy(update={"wipe_statement": {"payload": "x"}})},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "forgery", at_length(list(FORGERIES), ["a-disk-left-out", "bad-signature", "other-certificate"])
+)
+def test_a_forged_statement_frees_nothing(play: Play, site: Site, tmp_path: Path, forgery: str) -> None:
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        await rent.wipe(signing=MachineKey(site, **FORGERIES[forgery]))
+        assert await rent.steps() is Move.CLOSE
+        shown = await rent.run.shown()
+        assert shown["failure"].startswith("wipe_not_proven: wipe_statement: "), shown["failure"]
+        assert isinstance(await concluded(rent, site, tmp_path), Retry)
+        assert rent.claim["closed_at"] is None
+        assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
+
+    play(scene)
+
+
+def test_a_wipe_that_proves_too_little_has_no_certificate_and_blocks_the_units(
+    play: Play, site: Site, tmp_path: Path
+) -> None:
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        outcome: Any = None
+        while outcome is None or isinstance(outcome, Retry):
+            if outcome is not None:
+                rent.run.stage.fleet.connection.execute("update claims set waits_until = clock_timestamp()")
+                await rent.clean_up()
+                await rent.steps()
+            await rent.wipe(signing=MachineKey(site), nonzero_bytes_found=True)
+            assert await rent.steps() is Move.CLOSE
+            outcome = await concluded(rent, site, tmp_path)
+        assert outcome.state is AllocationState.RELEASE_FAILED
+        assert rent.claim["closed_at"] is None
+        with pytest.raises(WipeCertificateMissing):
+            await certificate(rent, site)
+        assert rent.run.row("select count(*) from deploy_systems where wipe_statement is not null")[0] == 0
+
+    play(scene)
+
+
+def test_a_disk_that_was_deployed_and_is_not_in_the_statement_keeps_the_units(
+    play: Play, site: Site, tmp_path: Path
+) -> None:
+    async def scene(rent: Renting) -> None:
+        await rent.activate()
+        inspect(rent.run, disks=[{"name": "sda", "serial": "S1", "size_bytes": 2 << 30}])  # the other one was taken out
+        await rent.release()
+        await rent.clean_up()
+        await rent.steps()
+        await rent.wipe(count=1, signing=MachineKey(site))
+        assert await rent.steps() is Move.CLOSE
+        assert isinstance(await concluded(rent, site, tmp_path), Retry)
+        assert rent.claim["closed_at"] is None
+        assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
+
+    play(scene)
+
+
+def test_a_deploy_system_of_an_earlier_version_releases_without_one(play: Play, site: Site, tmp_path: Path) -> None:
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        await rent.wipe()
+        assert await rent.steps() is Move.CLOSE
+        assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+        with pytest.raises(WipeCertificateMissing, match="deploy system signed no statement"):
+            await certificate(rent, site)
+
+    play(scene)
+
+
+def test_a_wipe_of_an_operator_releases_nothing_and_has_no_statement(
+    database_url: str, tmp_path: Path, site: Site
+) -> None:
+    bodies = []
+
+    async def scene(run: Run) -> None:
+        key = MachineKey(site)
+
+        def signed(report: DeployResultReport, body: TaskBody) -> DeployResultReport:
+            bodies.append(body.allocation_id)
+            assert key.signed(report, body).wipe_statement is None
+            return key.signed(report, body.model_copy(update={"allocation_id": uuid4()}))
+
+        inspect(run)
+        serial = await to_work(run, RunKind.WIPE)
+        key.certify(run, serial)
+        await run.report(key.serial, result=WIPED, sign=signed)
+        assert await run.advance() is Move.END
+        assert (await run.shown())["failure"] == "wipe_not_proven: wipe_statement: the task releases no allocation"
+
+    running.play(database_url, tmp_path, scene)
+    assert bodies == [None]
