@@ -25,6 +25,7 @@ from orchestrator.wipes.certificate import (
     statement_digest,
 )
 from tests.berth.scripted import Reply, ScriptedServer
+from tests.wiping import machines
 from tests.wiping.sites import NOW, Site, predicate_of, wiped
 
 SITE, NODE, ALLOCATION = Site(), uuid4(), uuid4()
@@ -82,6 +83,20 @@ def test_verify_prints_what_is_proven_without_a_server(tmp_path: Path) -> None:
     assert "nvme0 (sanitize, purge)" in done.stdout
     as_json = verify(tmp_path, CERTIFICATE, "--output json")
     assert json.loads(as_json.stdout)["verdict"] == "wiped"
+
+
+def test_verify_prints_what_is_proven_of_a_machine(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    found = machines.certificate().model_dump_json()
+    root = write_root(tmp_path / "root.pem", machines.SITE.root)
+    (tmp_path / "wipe.json").write_text(found)
+    done = run(f"certificate verify {tmp_path}/wipe.json --allocation {machines.ALLOCATION} --root-keys {root}")
+    assert done.exit_code == 0, done.output
+    assert "disk S2 (nvme_sanitize_crypto, purge)" in done.stdout
+    assert (
+        "disks: all 2 that the deploy system found, TPM: not_asked, UEFI variables: not compared, firmware: not read"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

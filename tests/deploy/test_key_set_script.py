@@ -67,6 +67,7 @@ def test_a_new_deployment_has_a_signed_key_set_and_a_root_in_a_place_of_its_own(
     assert key_set.serial == 1
     assert [key.key_id for key in key_set.task_keys] == [load_signer(secrets / "task_signing_key.pem").key_id]
     assert key_set.node_cas == [(secrets / "node_ca_certificate.pem").read_text()]
+    assert key_set.deploy_cas == [(secrets / "deploy_ca_certificate.pem").read_text()]
     root = secrets.parent / "root"
     assert {file.name for file in root.iterdir()} == {"root_key.pem", "key_set_serial"}
     assert [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "root_key.pem")] == [0o700, 0o600]
@@ -88,6 +89,23 @@ def test_it_signs_only_what_changed_and_its_serial_is_the_roots(secrets: Path) -
     (secrets / "key_set.json").unlink()
     assert sign(root, secrets).returncode == 0
     assert signed(secrets).serial == 4
+
+
+def test_an_earlier_deployment_adds_the_cas_of_deploy_systems_in_its_own_time(secrets: Path) -> None:
+    root = secrets.parent / "root"
+    (secrets / "deploy_ca_certificates.pem").unlink()
+    assert sign(root, secrets).returncode == 0
+    before = (secrets / "key_set.json").read_text()
+    assert signed(secrets).deploy_cas == []
+    assert replace_task_key(secrets).returncode == 0
+    assert signed(secrets).deploy_cas == [], "make-secrets adds none: agents of earlier versions refuse such a set"
+    own = (secrets / "deploy_ca_certificate.pem").read_text()
+    (secrets / "deploy_ca_certificates.pem").write_text(own + (secrets / "node_ca_certificate.pem").read_text())
+    assert sign(root, secrets).returncode == 0
+    assert signed(secrets).deploy_cas == [own, (secrets / "node_ca_certificate.pem").read_text()]
+    assert (secrets / "key_set.json").read_text() != before
+    serial = signed(secrets).serial
+    assert (sign(root, secrets).returncode, signed(secrets).serial) == (0, serial)
 
 
 def deployment_of(root: Ed25519PrivateKey, serial: int) -> str:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import hashlib
 import json
 from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from node_agent.key_set import KeySet, KeySetEnvelope, read_unverified, sign_key_set
+from node_agent.key_set import KeySet, read_unverified, sign_key_set
 from node_agent.wiping.devices import DeviceWipe
 from node_agent.wiping.machine import MachineWipe, UefiComparison
 from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI, devices_of, machine_of
@@ -27,17 +25,12 @@ from node_agent.wiping.statement import (
     lowest_level,
     make_statement,
     open_statement,
-    sign_statement,
 )
-from node_agent.wire.deploy_tasks import DiskIdentity, MetalDiskWipe, MetalWipeParameters, MetalWipeReport, WipeAttempt
+from node_agent.wire.deploy_tasks import MetalWipeReport
 from node_agent.wire.topology import Gap
-from orchestrator.tasks.signing import TaskSigner
 from orchestrator.wipes.certificate import (
-    COUNTERSIGNATURE_PAYLOAD_TYPE,
     CertificateRefused,
-    CountersignatureEnvelope,
     Countersigned,
-    MachineFindings,
     VerifiedCertificate,
     WipeCertificate,
     countersigned_payload,
@@ -46,56 +39,23 @@ from orchestrator.wipes.certificate import (
     statement_digest,
     verify_certificate,
 )
+from tests.wiping.machines import (
+    ALLOCATION,
+    DISKS,
+    EPOCH,
+    KEY,
+    NODE,
+    ORDER,
+    PREDICATE,
+    REPORT,
+    SITE,
+    certificate,
+    predicate,
+    signed,
+)
 from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, predicate_of, wiped
 
-SITE, NODE, EPOCH = Site(), uuid4(), 7
-KEY = Ed25519PrivateKey.generate()
-CERTIFICATE = SITE.deploy_certificate(NODE, EPOCH, KEY)
 LONG_AGO = NOW - 10 * HOUR
-DISKS = [
-    MetalDiskWipe(
-        serial=serial, size_bytes=8 << 30, name="sda", method=method, read_bytes=4096, nonzero_bytes_found=False,
-        markers_found=0, attempts=[WipeAttempt(method=method, accepted=True)],
-    )
-    for serial, method in (("S1", "overwrite"), ("S2", "nvme_sanitize_crypto"))
-]  # fmt: skip
-ORDER = MetalWipeParameters(
-    deploy_epoch=EPOCH, disks=[DiskIdentity(serial=d.serial, size_bytes=d.size_bytes) for d in DISKS]
-)
-REPORT = MetalWipeReport(disks=DISKS)
-NOTHING_FOUND = MachineFindings(firmware="no_objection", findings=[])
-
-
-def predicate(**members: Any) -> WipePredicate:
-    """What the deploy system found."""
-    devices = devices_of(REPORT)
-    known = {"machine": machine_of(REPORT, ORDER), "hard_stopped": None, "driver": "redfish", **members}
-    return predicate_of(NODE, *devices, **known)
-
-
-PREDICATE = predicate()
-ALLOCATION = PREDICATE.allocation_id
-
-
-def signed(of: WipePredicate = PREDICATE, certificate: str = CERTIFICATE) -> StatementEnvelope:
-    return sign_statement(make_statement(of, {}), KEY, certificate)
-
-
-def certificate(
-    of: StatementEnvelope | None = None, key_set: KeySetEnvelope | None = None, **link: Any
-) -> WipeCertificate:
-    """A certificate as the control plane makes it; `link` replaces members of what is countersigned."""
-    envelope = of or signed()
-    payload = base64.b64decode(envelope.payload)
-    said = json.loads(payload)["predicate"]
-    known = {
-        "statement_sha256": hashlib.sha256(payload).hexdigest(), "allocation_id": said["allocation_id"],
-        "node_id": said["node_id"], "number": 1, "previous_sha256": None, "countersigned_at": NOW, "machine": NOTHING_FOUND,
-    }  # fmt: skip
-    countersigned = countersigned_payload(Countersigned.model_validate({**known, **link}))
-    signature = TaskSigner(SITE.control_key).countersign(COUNTERSIGNATURE_PAYLOAD_TYPE, countersigned)
-    counter = CountersignatureEnvelope(payload=base64.b64encode(countersigned).decode(), signatures=[signature])
-    return WipeCertificate(statement=envelope, countersignature=counter, key_set=key_set or SITE.key_set())
 
 
 def verified(found: WipeCertificate, allocation_id: UUID = ALLOCATION) -> VerifiedCertificate:

@@ -14,6 +14,7 @@ from node_agent.deploy_system.effects.methods import has_ended
 from node_agent.deploy_system.effects.uefi_variables import GLOBAL
 from node_agent.deploy_system.effects.wiping import wipe
 from node_agent.wiping.devices import WipeLevel, level_of
+from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI
 from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
 from tests.deploy_system.effects.machines import DISK_BYTES, Machine, filled, identity
 
@@ -238,6 +239,14 @@ def test_without_inspected_variables_nothing_is_compared(machine: Machine) -> No
     report = wiping(machine, "one")
     assert [gap.subject for gap in report.gaps] == ["uefi_variables"]
     assert (machine.host.efi_variables / f"BootOrder-{GLOBAL}").exists()
+
+
+def test_where_this_start_shows_no_variables_it_is_said_that_nothing_was_compared(machine: Machine) -> None:
+    machine.add_disk("vda", "one")
+    listed = [{"name": f"BootOrder-{GLOBAL}", "sha256": "0" * 64}]
+    report = wiping(machine, "one", uefi_variables=listed)  # started by BIOS this time
+    (gap,) = report.gaps
+    assert (gap.subject, gap.reason.endswith(NOT_COMPARED)) == (UEFI, True)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,9 @@ CHECKS = {
         ({**_USED, **_CERTIFICATE, "hello_at": NOW, "hello": '"' + "x" * 4095 + '"'},),
         ({**_USED, **_CERTIFICATE, "hello_at": NOW, "hello": '"' + "x" * 4094 + '"'},),
     ),
+    "deploy_statement_is_bounded": Check(
+        _TABLE, ({"wipe_statement": '"' + "x" * 69_631 + '"'},), ({}, {"wipe_statement": '"' + "x" * 69_630 + '"'})
+    ),
     "deploy_system_end_is_whole": Check(
         _TABLE, ({"ended_at": None}, {"ended_by": None}), ({}, {"ended_at": None, "ended_by": None})
     ),

@@ -1,0 +1,122 @@
+"""Mutants of wipe certificates of machines: what a deploy system signs, and what is accepted, countersigned and verified."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STATEMENT = "node_agent/wiping/statement.py"
+_REPORTS = "node_agent/wiping/machine_reports.py"
+_CERTIFICATE = "orchestrator/wipes/certificate.py"
+_ACCEPTED = "orchestrator/nodes/deploy_systems/wipe_statements.py"
+_WIPING = "node_agent/deploy_system/effects/wiping.py"
+_OFFLINE = "tests/wiping/test_machine_certificate.py"
+_ISSUED = "tests/sites/renting/test_wipe_certificates.py"
+_FORGED = f"{_ISSUED}::test_a_forged_statement_frees_nothing"
+_OF_EVERY_DISK = f"{_ISSUED}::test_a_release_yields_a_certificate_of_every_disk"
+_NAMES_EACH = f"{_OFFLINE}::test_a_statement_about_a_machine_names_each_of_its_disks"
+
+
+def _mutant(what: str, file: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(f"certificates of machines: {what}", "wipes", file, old, new, (test,))
+
+
+MUTANTS: list[Mutant] = [
+    _mutant(
+        "any deploy system of the node signs",
+        _STATEMENT,
+        'own, whose = f"{own}/deploy/{predicate.machine.deploy_epoch}"',
+        'own, whose = uris[0][len("spiffe://berth.test") :]',
+        f"{_OFFLINE}::test_another_deploy_system_signs_nothing_for_it",
+    ),
+    _mutant(
+        "the CA of nodes vouches for a deploy system",
+        _CERTIFICATE,
+        '(trusted.deploy_cas, "deploy system\'s") if is_machine',
+        '(trusted.deploy_cas + trusted.node_cas, "deploy system\'s") if is_machine',
+        f"{_OFFLINE}::test_only_the_ca_of_deploy_systems_vouches_for_one",
+    ),
+    _mutant(
+        "a disk is left out",
+        _STATEMENT,
+        "self.machine.disks_found != _count_disks(self.devices)",
+        "False",
+        f"{_NAMES_EACH}[left-out]",
+    ),
+    _mutant(
+        "a serial counts twice",
+        _STATEMENT,
+        "return len(serials) if len(serials) == len(devices) else None",
+        "return len(devices)",
+        f"{_NAMES_EACH}[serial-twice]",
+    ),
+    _mutant(
+        "a statement about a machine needs no findings",
+        _CERTIFICATE,
+        "if (link.machine is None) != (found.machine is None):",
+        "if False:",
+        f"{_OFFLINE}::test_what_was_found_on_the_machine_is_countersigned",
+    ),
+    _mutant(
+        "what was not compared is stated",
+        _REPORTS,
+        "compared = parameters.uefi_variables is not None and not any(",
+        "compared = parameters.uefi_variables is not None or any(",
+        f"{_OFFLINE}::test_it_claims_no_more_than_the_report",
+    ),
+    _mutant(
+        "a statement about fewer disks is accepted",
+        _ACCEPTED,
+        "said.devices != devices_of(found) or",
+        "",
+        f"{_FORGED}[a-disk-left-out]",
+    ),
+    _mutant(
+        "a statement with another certificate is accepted",
+        _ACCEPTED,
+        'if format(opened.certificate.serial_number, "x") != self.serial:',
+        "if False:",
+        f"{_FORGED}[other-certificate]",
+    ),
+    _mutant(
+        "a statement of an earlier time is accepted",
+        _ACCEPTED,
+        "if not task.issued_at - allowed <= said.ended_at <= task.clock + allowed:",
+        "if not said.ended_at <= task.clock + allowed:",
+        f"{_FORGED}[before-the-task]",
+    ),
+    _mutant(
+        "a statement about another allocation is accepted",
+        _ACCEPTED,
+        "(said.allocation_id, said.node_id,",
+        "(task.released, said.node_id,",
+        f"{_FORGED}[other-allocation]",
+    ),
+    _mutant(
+        "what the machine is said to be is not compared",
+        _ACCEPTED,
+        " or said.machine != machine_of(found, ordered)",
+        "",
+        f"{_FORGED}[tpm-cleared]",
+    ),
+    _mutant(
+        "the task names no allocation",
+        "orchestrator/nodes/deploy_systems/task_store.py",
+        "allocation_id=known.released,",
+        "allocation_id=None,",
+        _OF_EVERY_DISK,
+    ),
+    _mutant(
+        "the findings are not countersigned",
+        "orchestrator/wipes/store.py",
+        "where r.node_id = :node_id and r.task_id = :task_id",
+        "where r.node_id = :node_id and r.task_id <> :task_id",
+        f"{_ISSUED}::test_it_says_what_became_of_tpm_variables_and_firmware",
+    ),
+    _mutant(
+        "a start without variables says nothing of them",
+        _WIPING,
+        "    elif parameters.uefi_variables is not None:",
+        "    elif False:",
+        "tests/deploy_system/effects/test_wipes.py::test_where_this_start_shows_no_variables_it_is_said_that_nothing_was_compared",
+    ),
+]
