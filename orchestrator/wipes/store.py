@@ -7,12 +7,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from berth.process.json_objects import JsonObject
 from node_agent.wiping.statement import OpenedStatement, StatementEnvelope
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.nodes.firmware.rules import Objection
 from orchestrator.tasks.signing import TaskSigner
 from orchestrator.wipes.certificate import (
     COUNTERSIGNATURE_PAYLOAD_TYPE,
@@ -52,6 +52,8 @@ async def read_devices(reading: Reading, allocation_id: UUID, node_id: UUID) -> 
     return [] if row is None else [device for device in row.devices if isinstance(device, str)]
 
 
+OF_FIRMWARE: Final = "firmware_"
+"""How the codes of findings about firmware begin."""
 _FINDINGS = """
 select f.finding ->> 'code' as code from deploy_runs r cross join jsonb_array_elements(r.findings) f(finding)
 where r.node_id = :node_id and r.task_id = :task_id and r.outcome = 'completed'
@@ -62,7 +64,7 @@ async def read_findings(reading: Reading, node_id: UUID, task_id: UUID) -> Machi
     """What was found on the machine by the run that performed this task of a release."""
     rows = await reading.execute(_FINDINGS, {"node_id": node_id, "task_id": task_id})
     codes = sorted({row.code for row in rows})
-    objected = any(code in set(Objection) for code in codes)
+    objected = any(code.startswith(OF_FIRMWARE) for code in codes)
     return MachineFindings(firmware="objected" if objected else "no_objection", findings=codes)
 
 

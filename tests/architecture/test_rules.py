@@ -25,6 +25,7 @@ MAY_BE_IMPORTED = {
         "node_agent.protocol",
         "node_agent.key_set",
         "node_agent.attestation.wire",
+        "node_agent.wiping.machine_reports",
         "node_agent.wiping.statement",
         "node_agent.wire.deploy_enrolment",
         "node_agent.wire.deploy_medium",

@@ -1,4 +1,4 @@
-"""The certificate of a machine is its deploy system's, which lives for minutes; it claims no more than the report proves."""
+"""The certificate of a machine is its deploy system's, valid for minutes; it claims no more than the report proves."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "any deploy system of the node signs",
         _STATEMENT,
-        'own, whose = f"{own}/deploy/{predicate.machine.deploy_epoch}"',
-        'own, whose = uris[0][len("spiffe://berth.test") :]',
+        'f"{own}/deploy/{predicate.machine.deploy_epoch}",',
+        'uris[0].removeprefix("spiffe://berth.test"),',
         f"{_OFFLINE}::test_another_deploy_system_signs_nothing_for_it",
     ),
     _mutant(

@@ -231,7 +231,7 @@ MUTANTS: list[Mutant] = [
     _rented(
         "a disk of the deployment need not be wiped",
         _TENANCIES,
-        '"devices": [_device(disk.serial) for disk in disks if disk.serial is not None]',
+        '"devices": [device_name(disk.serial) for disk in disks if disk.serial is not None]',
         '"devices": []', f"{_RENTING}::test_a_disk_that_was_deployed_and_is_not_wiped_keeps_the_units",
     ),
     _rented(

@@ -47,7 +47,7 @@ class MachineKey:
         return format(x509.load_pem_x509_certificate(self.certificate.encode()).serial_number, "x")
 
     def certify(self, run: Any, serial: str) -> None:
-        """Give the deploy system of this serial a certificate of the site in place of its own."""
+        """Give the deploy system of this serial a certificate of the site in place of the one that it has."""
         (epoch,) = run.row("select deploy_epoch from deploy_systems where serial = %s", serial)
         self.certificate = self.site.deploy_certificate(run.node, epoch, self.key, NOW - HOUR, NOW + HOUR)
         run.row("update deploy_systems set serial = %s where serial = %s returning 1", self.serial, serial)
