@@ -64,11 +64,11 @@ MUTANTS: list[Mutant] = [
         f"{_OFFLINE}::test_it_claims_no_more_than_the_report",
     ),
     _mutant(
-        "a statement about fewer disks is accepted",
+        "a statement with a better method is accepted",
         _ACCEPTED,
         "said.devices != devices_of(found) or",
         "",
-        f"{_FORGED}[a-disk-left-out]",
+        f"{_FORGED}[a-better-method]",
     ),
     _mutant(
         "a statement with another certificate is accepted",
