@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -53,7 +54,7 @@ from tests.wiping.machines import (
     predicate,
     signed,
 )
-from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, predicate_of, wiped
+from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, issued, predicate_of, wiped
 
 LONG_AGO = NOW - 10 * HOUR
 
@@ -93,8 +94,8 @@ def test_a_deploy_system_signs_nothing_outside_its_time(ended_at: dt.datetime) -
 
 
 def test_only_the_ca_of_deploy_systems_vouches_for_one() -> None:
-    of_node_ca = Site(root=SITE.root, control_key=SITE.control_key, deploy_ca_key=SITE.ca_key)
-    named = of_node_ca.deploy_certificate(NODE, EPOCH, KEY)
+    uri = f"spiffe://berth.test/node/{NODE}/deploy/{EPOCH}"
+    named = issued(uri, SITE.ca.subject, SITE.ca_key, KEY, NOW - HOUR, NOW + HOUR, ExtendedKeyUsageOID.CLIENT_AUTH)
     assert refused(certificate(signed(certificate=named))) == "node_untrusted"
     stranger = Site().deploy_certificate(NODE, EPOCH, KEY)
     assert refused(certificate(signed(certificate=stranger))) == "node_untrusted"
