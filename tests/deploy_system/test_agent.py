@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
+from cryptography import x509
 
+from node_agent.key_set import read_envelope, read_unverified
 from node_agent.protocol import TaskType
+from node_agent.wiping.statement import StatementEnvelope, open_statement
 from node_agent.wire.deploy_medium import MEDIUM_BYTES_MAX
 from orchestrator.nodes.commands.deploy_tasks import Advanced
 from tests.deploy_system.ordering import claim, order
@@ -42,6 +45,41 @@ def test_a_deploy_system_enrols_inspects_reports_and_powers_off(
     assert stage.shown(node)["machine"]["smbios_uuid"] == str(SMBIOS)
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"medium.json", "performed", "product_uuid", "address"}, "no key and no certificate"
+
+
+_RELEASING = """
+insert into deploy_runs (node_id, site_id, kind, step, medium, requested_by, deploy_epoch, bmc_task_id, deploy_task_id, task_id,
+                         allocation_id, claim_id, waits_for, waits_since, waits_until)
+select t.node_id, gen_random_uuid(), 'wipe', 'work', '{}', 'worker:1', t.deploy_epoch, gen_random_uuid(), t.id, gen_random_uuid(),
+       %s, 1, 'deploy_system', clock_timestamp(), clock_timestamp() + interval '1 hour'
+from deploy_tasks t where t.node_id = %s and t.ended_at is null
+"""
+
+
+def test_a_deploy_system_signs_the_wipe_that_releases_an_allocation(
+    stage: Stage, machines: list[Started], tmp_path: Path
+) -> None:
+    node, allocation = stage.node(), uuid4()
+    permitted = stage.permit(node)
+    assert order(stage, node, TaskType.METAL_WIPE).status == 200
+    connection = stage.fleet.connection
+    connection.execute(_RELEASING, (allocation, node))
+    machine = machine_of(stage, machines, tmp_path, permitted.medium)
+    machine.start()
+    wait_for(lambda: stage.advance(node) is Advanced.ISSUED, "the hello")
+    wait_for(lambda: stage.advance(node) is Advanced.COMPLETED, "the report")
+    connection.execute("delete from deploy_runs where node_id = %s", (node,))
+    stage.permit(node)
+    machine.ended()
+    row = connection.execute(
+        "select wipe_statement from deploy_systems where node_id = %s and wipe_statement is not null", (node,)
+    ).fetchone()
+    assert row is not None, "the control plane has taken it"
+    opened = open_statement(StatementEnvelope.model_validate(row[0]))
+    assert (opened.predicate.allocation_id, opened.predicate.node_id) == (allocation, node)
+    key_set = read_unverified(read_envelope(stage.files.key_set.read_bytes()))
+    (authority,) = key_set.deploy_cas
+    opened.certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
 
 
 def test_a_medium_that_another_start_has_used_does_nothing_and_says_why(

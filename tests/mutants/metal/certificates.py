@@ -22,6 +22,13 @@ def _mutant(what: str, file: str, old: str, new: str, test: str) -> Mutant:
 
 MUTANTS: list[Mutant] = [
     _mutant(
+        "no deploy system signs",
+        "node_agent/deploy_system/loop.py",
+        "return self.signer.signed(judged, report)",
+        "return report",
+        "tests/deploy_system/test_agent.py::test_a_deploy_system_signs_the_wipe_that_releases_an_allocation",
+    ),
+    _mutant(
         "any deploy system of the node signs",
         _STATEMENT,
         'f"{own}/deploy/{predicate.machine.deploy_epoch}",',
