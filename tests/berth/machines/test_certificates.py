@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from pathlib import Path
+from uuid import uuid4
 
-from berth.local.demo.machines.certificates import require_disk, with_a_changed_statement
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from berth.local.demo.machines.certificates import require_disk, require_refused, verify, with_a_changed_statement
 from berth.local.demo.machines.steps import NotProven
 from berth.local.machines.plan import DISK_SERIAL
 from orchestrator.wipes.certificate import CertificateRefused, WipeCertificate, read_certificate, verify_certificate
@@ -29,3 +34,18 @@ def test_the_changed_certificate_differs_in_what_was_signed_alone() -> None:
     with pytest.raises(CertificateRefused) as refused:
         verify_certificate(read_certificate(content), machines.ALLOCATION, machines.SITE.roots)
     assert refused.value.reason == "statement_invalid"
+
+
+def test_the_command_line_verifies_it_and_refuses_it_for_another_allocation(tmp_path: Path) -> None:
+    file, roots = tmp_path / "wipe.json", tmp_path / "root.pem"
+    file.write_text(machines.certificate().model_dump_json())
+    public = machines.SITE.root.public_key()
+    roots.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    done = asyncio.run(verify(file, machines.ALLOCATION, roots))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "disk S1 (overwrite, clear)" in done.stdout
+    asyncio.run(require_refused(file, uuid4(), roots, "certificate_other_allocation"))
+    with pytest.raises(NotProven, match="certificate_other_allocation was expected"):
+        asyncio.run(require_refused(file, machines.ALLOCATION, roots, "certificate_other_allocation"))
+    with pytest.raises(NotProven, match="certificate_malformed was expected"):
+        asyncio.run(require_refused(file, uuid4(), roots, "certificate_malformed"))

@@ -29,18 +29,18 @@ async def verify_certificate_of(stage: Stage, player: Player, former: Tenancy, s
             document = (await berth.get_wipe_certificate(allocation_id)).model_dump(mode="json")
         file = stage.stack.state.path / f"wipe-{machine}.json"
         file.write_text(json.dumps(document, indent=2) + "\n")
+        verified = await verify(file, allocation_id, roots)
         steps.say(f"$ berth certificate verify {file} --allocation {allocation_id} --root-keys {roots}")
-        verified = await _verify(file, allocation_id, roots)
         for line in verified.stdout.splitlines():
             steps.say(f"    {line}")
         if verified.returncode != 0:
             raise NotProven(verified.stderr.strip())
         require_disk(verified.stdout)
-        await _require_refused(file, uuid4(), roots, "certificate_other_allocation")
+        await require_refused(file, uuid4(), roots, "certificate_other_allocation")
         changed = file.with_suffix(".changed")
         changed.write_text(json.dumps(with_a_changed_statement(document)))
         try:
-            await _require_refused(changed, allocation_id, roots, "certificate_statement_invalid")
+            await require_refused(changed, allocation_id, roots, "certificate_statement_invalid")
         finally:
             changed.unlink()
         step.found = "wiped and signed; for another allocation, and with a changed statement, it is refused"
@@ -61,15 +61,17 @@ def with_a_changed_statement(document: JsonObject) -> JsonObject:
     return {**document, "statement": statement}
 
 
-async def _require_refused(file: Path, allocation_id: UUID, roots: Path, code: str) -> None:
-    refused = await _verify(file, allocation_id, roots)
-    if refused.returncode == 0 or code not in refused.stderr:
-        raise NotProven(f"{code} was expected; exit code {refused.returncode}: {refused.stderr.strip()}")
+async def require_refused(file: Path, allocation_id: UUID, roots: Path, code: str) -> None:
+    """Require that the file proves nothing about the allocation, for this reason. Raises `NotProven`."""
+    refused = await verify(file, allocation_id, roots, "--output", "json")
+    if refused.returncode != 1 or f'"{code}"' not in refused.stdout:
+        raise NotProven(f"{code} was expected; exit code {refused.returncode}: {refused.stdout.strip()}")
 
 
-async def _verify(file: Path, allocation_id: UUID, roots: Path) -> subprocess.CompletedProcess[str]:
+async def verify(file: Path, allocation_id: UUID, roots: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What `berth certificate verify` says, as a process that knows no server."""
     words: Sequence[str] = (
-        "certificate", "verify", str(file), "--allocation", str(allocation_id), "--root-keys", str(roots),
+        "certificate", "verify", str(file), "--allocation", str(allocation_id), "--root-keys", str(roots), *options,
     )  # fmt: skip
     command = [sys.executable, "-m", "berth.cli", *words]
     return await asyncio.to_thread(

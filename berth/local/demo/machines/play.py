@@ -75,7 +75,8 @@ async def _play(
     left_by = {tenancy.machine.name: tenancy for tenancy in former}
     await _each(search(stage, tenancy, left_by[tenancy.machine.name], steps) for tenancy in later)
     wiped = [tenancy for tenancy in former if tenancy.machine.name in empty]
-    await _each(verify_certificate_of(stage, first, tenancy, steps) for tenancy in wiped)
+    for tenancy in wiped:  # one after the other, as each prints what its tenant sees
+        await _each([verify_certificate_of(stage, first, tenancy, steps)])
     for verdict in await asyncio.to_thread(run_checks, stage.stack.endpoints.database_url):
         steps.check(f"{verdict.promise}: {verdict.title}", verdict.kept)
     return steps
