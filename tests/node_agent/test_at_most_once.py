@@ -21,7 +21,7 @@ def test_a_task_handed_out_again_while_it_runs_has_one_effect(play: Play) -> Non
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
-        slow = {"slow_phase_seconds": "0.4", "slow_phase": "guest_marker"}
+        slow = {"slow_phase_seconds": "1.5", "slow_phase": "guest_marker"}
         body = plane.body(TaskType.VM_PROVISION, tenant.provision([1], faults=slow), allocation)
         task = await plane.hand_out(body)
         await plane.until(lambda: "ssh_ready" in plane.progress[task])

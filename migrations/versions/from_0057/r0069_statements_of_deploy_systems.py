@@ -6,7 +6,7 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0070"
+revision = "0069"
 down_revision = "0068"
 LOCKS = ("deploy_systems",)
 
