@@ -12,6 +12,7 @@ import psycopg
 
 from berth.local.servers import LocalPostgres
 from migrations.roles import Role
+from tests.kept_sessions import end_sessions
 
 
 def as_role(url: str, role: Role) -> str:
@@ -53,16 +54,19 @@ def empty_database(server: LocalPostgres) -> Iterator[str]:
     name = f"t_{uuid.uuid4().hex}"
     _on_server(server, f"create database {name}")
     yield server.url(name)
+    end_sessions(name)
     _on_server(server, f"drop database {name} with (force)")
 
 
 @contextmanager
 def copied_database(server: LocalPostgres, template: str) -> Iterator[str]:
-    """The address of a copy of the database `template`, which must have no connections meanwhile. At the end the copy is
-    dropped, even while it is in use.
+    """The address of a copy of the database `template`, which must have no connections but kept ones meanwhile. At the end
+    the copy is dropped, even while it is in use.
     """
     name = f"t_{uuid.uuid4().hex}"
+    end_sessions(template)
     # Copying files costs a fraction of writing each page to the log as well, which is the default.
     _on_server(server, f"create database {name} template {template} strategy file_copy")
     yield server.url(name)
+    end_sessions(name)
     _on_server(server, f"drop database {name} with (force)")

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import psycopg
 from psycopg.rows import dict_row
 
 from node_agent.protocol import FailureCode, ProvisionResult, ReleaseResult, ResultAnswer, ResultReport, TaskFailure
@@ -50,8 +49,8 @@ def run_with(
 
 def row_of(url: str, statement: str, *values: Any) -> dict[str, Any]:
     """The one row of a query."""
-    with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
-        rows = connection.execute(statement, values).fetchall()
+    with connect(url) as connection:
+        rows = connection.cursor(row_factory=dict_row).execute(statement, values).fetchall()
     assert len(rows) == 1, rows
     return dict(rows[0])
 

@@ -20,6 +20,7 @@ from orchestrator.database.sqlstates import QUOTA_MOVED
 from orchestrator.database.transactions import Database, connect_database
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.tasks.signing import TaskSigner
+from tests.kept_sessions import session
 
 REGION = "north"
 PRICE = 1_234_567
@@ -53,8 +54,8 @@ class Seeded:
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    """An autocommit connection, for looking and seeding."""
-    return psycopg.connect(url, autocommit=True)
+    """An autocommit connection, for looking and seeding; of one that was closed before, if there is one."""
+    return session(url)
 
 
 def make_context(url: str, *, pool_size: int = 4, reserve_size: int = 1, limits: Limits | None = None) -> Context:
