@@ -278,7 +278,7 @@ class Balances(RuleBasedStateMachine):
                 assert available > 0
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(150, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [12, pytest.param(150, marks=pytest.mark.full)])
 def test_a_balance_is_what_a_model_says_to_the_unit(place: Place, examples: int) -> None:
     class Here(Balances):
         pass

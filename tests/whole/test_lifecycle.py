@@ -8,13 +8,14 @@ import pytest
 from berth.client import NotFound, SkuUnavailable, VerbInProgress
 from node_agent.key_set import read_public_keys, root_keys
 from orchestrator.wipes.certificate import read_certificate, verify_certificate
+from tests.at_length import at_length
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole, logs_in
 
 PROVISION_PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
 
 
-@pytest.mark.parametrize(("sku", "gpus"), [("h100.slice", 2), ("h100.metal", 8)])
+@pytest.mark.parametrize(("sku", "gpus"), [("h100.slice", 2), pytest.param("h100.metal", 8, marks=pytest.mark.full)])
 def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant: Tenant, sku: str, gpus: int) -> None:
     made = tenant.create(sku=sku, gpus=gpus)
     assert made.status == "requested"
@@ -49,6 +50,7 @@ def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant
     assert active.requested_at < active.active_at < released.releasing_at < released.released_at
 
 
+@pytest.mark.full  # quicker: tests/node_agent/test_verbs.py, tests/worker/test_both_workflows.py
 def test_a_guest_is_stopped_started_and_rebuilt(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create()
     active = tenant.wait(made, "active")
@@ -76,6 +78,7 @@ def test_a_guest_is_stopped_started_and_rebuilt(whole: Whole, tenant: Tenant) ->
     assert whole.violations() == []
 
 
+@pytest.mark.full  # quicker: tests/allocations/test_cleanup_before_reuse.py
 def test_released_gpus_are_placed_again(whole: Whole, tenant: Tenant) -> None:
     first = tenant.create(gpus=8, region="us-1")
     with pytest.raises(SkuUnavailable) as refused:

@@ -126,7 +126,7 @@ class Histories(RuleBasedStateMachine):
         self.runner.close()
 
 
-@pytest.mark.parametrize("examples", at_length([40, 8], [8]))
+@pytest.mark.parametrize("examples", at_length([40, 4], [4]))
 def test_no_history_has_a_read_that_is_staler_than_demanded(pair: Pair, examples: int) -> None:
     served: list[int] = []
 

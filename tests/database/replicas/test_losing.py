@@ -16,6 +16,7 @@ from orchestrator.database.replicas.rules import Cause
 from orchestrator.database.response_versions import ResponseVersion
 from orchestrator.database.transactions import Reading
 from orchestrator.problems import DatabaseUnavailable
+from tests.at_length import at_length
 from tests.database.replicas.pairs import (
     PENDING_EVENT,
     SOURCE,
@@ -57,7 +58,7 @@ async def read_while(reader: Reader, end: object) -> list[bool]:
     return sources
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.parametrize("how", at_length(["killed", "frozen"], ["killed"]))
 def test_a_lost_standby_costs_the_reads_in_flight_and_no_others(pair: Pair, how: str) -> None:
     async def scene() -> None:
         async with reading(address_of(pair.a), address_of(pair.b, standby=True)) as reader:
@@ -111,6 +112,7 @@ def test_a_standby_that_was_promoted_serves_nothing(pair: Pair) -> None:
     assert found == [version, version]
 
 
+@pytest.mark.full  # quicker: test_judging.py
 def test_a_standby_that_was_promoted_deposes_no_primary(pair: Pair) -> None:
     """A drill or a clone: its timeline is newer, and the primary still is the one that every process writes to."""
     pair.b.promote()
@@ -242,6 +244,7 @@ def head_of(member: Member) -> int:
     return int(run(member, "select version from log_head")[0][0])
 
 
+@pytest.mark.full  # quicker: test_judging.py
 def test_a_standby_of_an_earlier_schema_serves_nothing(pair: Pair) -> None:
     """Migrations run on the primary first; the standby serves again when it has replayed them."""
 
@@ -265,6 +268,7 @@ def test_a_standby_of_an_earlier_schema_serves_nothing(pair: Pair) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.full  # quicker: test_judging.py
 def test_a_database_without_a_schema_serves_nothing(pair: Pair) -> None:
     run(pair.a, "create database other")
     pair.catch_up()
@@ -278,6 +282,7 @@ def test_a_database_without_a_schema_serves_nothing(pair: Pair) -> None:
     assert asyncio.run(scene()) == (Cause.SCHEMA, False)
 
 
+@pytest.mark.full  # quicker: test_commands.py
 def test_a_role_without_privileges_serves_nothing(pair: Pair) -> None:
     run(pair.a, f"create role blind login password '{pair.a.password}'")
     run(pair.a, "grant select on restores to blind")  # which each connection reads first

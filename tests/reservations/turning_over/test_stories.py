@@ -137,7 +137,7 @@ async def _play(context: Context, world: World, story: list[tuple[str, int, int,
         await context.database.close()
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(15, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [3, pytest.param(15, marks=pytest.mark.full)])
 def test_every_story_keeps_every_invariant(fleet: tuple[str, Seeded], examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @example(story=OVERRUN)

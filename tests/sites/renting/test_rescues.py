@@ -147,6 +147,7 @@ def test_the_next_verb_ends_the_rescue_and_boots_the_disk(play: Callable[[Scene]
     play(scene)
 
 
+@pytest.mark.full  # the next verb ends it in the test above
 def test_a_rebuild_ends_the_rescue(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
@@ -178,6 +179,7 @@ def test_a_rescue_of_a_rescue_changes_nothing(play: Callable[[Scene], None]) -> 
     play(scene)
 
 
+@pytest.mark.full  # quicker: tests/guests/test_rivals.py
 def test_of_a_rescue_and_a_rebuild_at_once_one_is_ordered(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
@@ -195,7 +197,7 @@ def test_of_a_rescue_and_a_rebuild_at_once_one_is_ordered(play: Callable[[Scene]
     play(scene)
 
 
-@pytest.mark.parametrize("step", at_length(STEPS, ["queued", "eject"]))
+@pytest.mark.parametrize("step", at_length(STEPS, ["eject"]))
 def test_a_release_at_any_step_of_a_rescue_wipes(play: Callable[[Scene], None], step: str) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
@@ -255,7 +257,7 @@ def test_a_rescue_whose_host_key_is_not_proven_is_undone(play: Callable[[Scene],
     play(scene)
 
 
-@pytest.mark.parametrize("left", [[], [OTHER_KEY]])
+@pytest.mark.parametrize("left", at_length([[], [OTHER_KEY]], [[]]))
 def test_keys_that_the_tenant_has_removed_let_in_nobody(play: Callable[[Scene], None], left: list[str]) -> None:
     async def scene(rent: Renting) -> None:
         connection = rent.run.stage.fleet.connection
@@ -300,6 +302,7 @@ def test_another_key_of_the_tenant_does_not_log_in(play: Callable[[Scene], None]
     play(scene)
 
 
+@pytest.mark.full  # quicker: tests/sites/renting/test_rescue_orders.py
 def test_a_rescue_that_cannot_be_left_is_tried_as_often_as_any_end(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
@@ -347,6 +350,7 @@ def test_a_worker_that_dies_before_any_step_of_a_rescue_leaves_the_step_before(
     play(scene)
 
 
+@pytest.mark.full  # quicker: tests/sites/renting/test_verbs.py
 def test_a_rescue_has_the_time_of_its_run(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
