@@ -23,7 +23,7 @@ import migrations
 from berth.local.servers import LocalNats, LocalPostgres, LocalTemporal, free_port, new_password
 from migrations.roles import Role
 from tests.databases import copied_database, empty_database, leave
-from tests.distribution import LongestFirst, mark_cases_that_are_full, rank
+from tests.distribution import LongestFirst, import_share, mark_cases_that_are_full, rank
 from tests.drivers.guest_users import name_own_users
 from tests.forked.starting import forking
 
@@ -53,10 +53,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Without the garbage collector, which would walk every module again and again, then and in the tests."""
     gc.disable()
     try:
+        if session.config.args == session.config.getini("testpaths"):
+            import_share()
         return (yield)
     finally:
         gc.freeze()

@@ -6,10 +6,16 @@ is started by every process that gets a file which uses it, and takes ten second
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parents[1]
 
 SHARING = {
     f"tests/whole/test_{name}.py": "the stack of tests/whole"
@@ -93,6 +99,21 @@ class LongestFirst(LoadFileScheduling):  # type: ignore[misc]
         file = nodeid.partition("::")[0]
         shared = next((folder for folder in SHARED_FOLDERS if file.startswith(folder)), file)
         return SHARING.get(file, shared)
+
+
+def import_share() -> None:
+    """In a process of xdist: import its share of the test files, before it collects all of them.
+
+    pytest compiles each file that it finds uncompiled, as in a fresh clone: without shares, every process each file.
+    """
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    if not worker.startswith("gw"):
+        return
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    for file in files[int(worker[2:]) :: int(workers)]:
+        # What cannot be imported is reported, or skipped, when it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def mark_cases_that_are_full(items: Sequence[pytest.Item], *, whole: bool) -> None:

@@ -8,7 +8,6 @@ import pytest
 from berth.client import NotFound, SkuUnavailable, VerbInProgress
 from node_agent.key_set import read_public_keys, root_keys
 from orchestrator.wipes.certificate import read_certificate, verify_certificate
-from tests.at_length import at_length
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import Tenant, Whole, logs_in
 
