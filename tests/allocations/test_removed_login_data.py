@@ -35,6 +35,7 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed
 from tests.allocations.stored_text import places_of
+from tests.at_length import at_length
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
 from tests.reservations.turning_over.consuming import starting
 
@@ -94,7 +95,7 @@ def mark(url: str, allocation_id: UUID) -> None:
         )
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", at_length(WAYS, ["proven", "never started", "waited too long"]))
 def test_nothing_of_it_is_left_once_the_cleanup_is_proven(database_url: str, name: str) -> None:
     way, state = WAYS[name]
     seeded = seed(database_url)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from node_agent.site.crash_points import CrashPoint
+from tests.at_length import at_length
 from tests.deploy_system.stage import MAC
 from tests.sites.stage import Machine, Site, Stage
 from tests.support.waiting import wait_for
 from tests.switches.lab import BRIDGES, FILTERING, MACHINE, PROVISIONING, Lab, laboratory, why_no_lab
 
+BEFORE_MOVED, AFTER_ONE = f"{CrashPoint.PORTS_BEFORE_MOVED}:1", f"{CrashPoint.PORTS_AFTER_ONE}:2"
 MODE = BRIDGES if why_no_lab(FILTERING) else FILTERING
 
 
@@ -42,7 +44,7 @@ def placed(stage: Stage, site: Site, machine: Machine) -> str:
     return path
 
 
-@pytest.mark.parametrize("at", [f"{CrashPoint.PORTS_BEFORE_MOVED}:1", f"{CrashPoint.PORTS_AFTER_ONE}:2"])
+@pytest.mark.parametrize("at", at_length([BEFORE_MOVED, AFTER_ONE], [AFTER_ONE]))
 def test_a_move_goes_on_when_the_agent_is_killed(stage: Stage, site: Site, tmp_path: Path, at: str) -> None:
     with laboratory(MODE) as lab, stage.machine() as machine:
         listed = switches_file(lab, tmp_path)
