@@ -32,7 +32,7 @@ def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenan
         tenant.wait(fresh, "released")
 
 
-@pytest.mark.quick("postgres", "nats")
+@pytest.mark.quick("postgres")  # tests/outbox_relay/test_trouble.py loses NATS
 @pytest.mark.parametrize("name", ["postgres", "nats", "temporal"])
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tenant: Tenant, name: str) -> None:
     running = tenant.create()

@@ -57,7 +57,7 @@ def held(api: PublicApi, tenant: Caller) -> str:
     return str(tenant.make("/reservations", {"resources": [seat], **HOLDER})["reservation_id"])
 
 
-@pytest.mark.parametrize("verb", ["release", "cancel", "confirm"])
+@pytest.mark.parametrize("verb", ["release", pytest.param("cancel", marks=pytest.mark.full), "confirm"])
 def test_many_repetitions_take_few_transactions_and_get_the_same_answer(
     api: PublicApi, place: Place, verb: str
 ) -> None:

@@ -58,7 +58,7 @@ def forget_all(url: str) -> None:
         connection.execute("update tenant_quotas set gpus_used = 0")
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [5, pytest.param(25, marks=pytest.mark.full)])
 def test_as_many_as_are_available_can_be_held_and_not_one_more(database_url: str, examples: int) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=2)
     gpus_of = st.sampled_from([1, 2, 4, 8])
