@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SHARING = {
     f"tests/whole/test_{name}.py": "the stack of tests/whole"
     for name in ("dying_loops", "failures", "lifecycle", "paused", "reserved", "secrets_in_logs", "traces", "trouble")
-} | {f"tests/sites/test_{name}.py": "the stage of tests/sites" for name in ("identity", "takeover", "whole")}
+}
 """Files that use one fixture which is dear to make, by that fixture."""
 
 SHARED_FOLDERS = ("tests/architecture/",)

@@ -10,11 +10,14 @@ from berth.local.servers import LocalPostgres
 from tests.sites.stage import Site, Stage, staged
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def stage(
     postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """Processes and database for the files of tests/sites that one process runs; each test makes its own sites and machines."""
+    """Processes and database for a module; each test makes its own sites and machines.
+
+    They end with the module: idle beside the other files below, they would take a tenth of a processor.
+    """
     with staged(postgres_server, migrated_template, tmp_path_factory.mktemp("sites")) as running:
         yield running
 
@@ -27,7 +30,7 @@ def site(stage: Stage) -> Iterator[Site]:
     made.stop()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def served(stage: Stage) -> Iterator[Site]:
     """A site whose one agent holds the lease, for tests that need no more of it: each makes its own machines."""
     made = stage.site()
