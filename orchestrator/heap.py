@@ -89,9 +89,11 @@ async def collect_when_due() -> None:
     gc.set_threshold(young, middle, NEVER)
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if collections.is_due(time.monotonic(), resident_bytes() or 0):
+        used = resident_bytes() or used
+        if collections.is_due(time.monotonic(), used):
             gc.collect()
-            collections.note(time.monotonic(), resident_bytes() or 0)
+            used = resident_bytes() or used
+            collections.note(time.monotonic(), used)
 
 
 def return_freed_memory() -> bool:

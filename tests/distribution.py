@@ -6,9 +6,9 @@ is started by every process that gets a file which uses it, and takes ten second
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,9 +111,13 @@ def import_share() -> None:
         return
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     for file in files[int(worker[2:]) :: int(workers)]:
-        # What cannot be imported is reported, or skipped, when it is collected.
-        with contextlib.suppress(Exception, pytest.skip.Exception):
+        known = set(sys.modules)
+        try:
             importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+        except (Exception, pytest.skip.Exception):  # noqa: BLE001 - whatever it raises
+            # It is reported, or skipped, when it is collected: anew, so that nothing of it is half imported.
+            for name in set(sys.modules) - known:
+                del sys.modules[name]
 
 
 def mark_cases_that_are_full(items: Sequence[pytest.Item], *, whole: bool) -> None:

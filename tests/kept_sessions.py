@@ -32,7 +32,8 @@ class KeptSession(psycopg.Connection[Any]):
             return
         self.row_factory = tuple_row
         with _one_by_one:
-            _idle[self.address].append(self)
+            if self not in _idle[self.address]:
+                _idle[self.address].append(self)
 
     def end(self) -> None:
         """End the session."""

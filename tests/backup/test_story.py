@@ -31,7 +31,7 @@ def write_until(stage: Stage, stop: threading.Event) -> None:
             connection.execute("insert into markers default values")
 
 
-@pytest.mark.full  # quicker: tests/backup/test_restoring.py
+@pytest.mark.full  # tests/backup/test_restoring.py has the moment, without writers beside it
 def test_a_restore_has_exactly_the_rows_of_the_moment(stage: Stage) -> None:
     stop = threading.Event()
     writers = [threading.Thread(target=write_until, args=(stage, stop)) for _ in range(WRITERS)]

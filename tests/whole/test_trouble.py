@@ -32,7 +32,7 @@ def test_a_killed_process_continues_where_it_stopped(whole: Whole, tenant: Tenan
         tenant.wait(fresh, "released")
 
 
-@pytest.mark.quick("postgres")  # tests/outbox_relay/test_trouble.py loses NATS
+@pytest.mark.quick("postgres", "nats")
 @pytest.mark.parametrize("name", ["postgres", "nats", "temporal"])
 def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tenant: Tenant, name: str) -> None:
     running = tenant.create()
@@ -47,7 +47,6 @@ def test_a_server_that_is_killed_and_comes_back_loses_nothing(whole: Whole, tena
     assert tenant.wait(fresh, "released").failure is None
 
 
-@pytest.mark.full  # each of its processes is killed above
 def test_a_control_plane_killed_whole_goes_on_in_the_middle(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(labels={"berth.fault/slow_phase": "boot", "berth.fault/slow_phase_seconds": "2"})
     wait_for(lambda: "image" in tenant.phases(made), "the node is in the middle of it")

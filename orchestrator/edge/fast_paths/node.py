@@ -53,8 +53,7 @@ class NodeFastPath:
         if parameters is None:
             await self._app(scope, receive, send)
             return
-        services = self._services
-        answer = await foreseen(next_tasks(services, _node(services, scope), *parameters), scope)
+        answer = await foreseen(next_tasks(self._services, self._node(scope), *parameters), scope)
         await _send_json(answer, NO_STORE, scope, receive, send)
 
     async def _heartbeat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,13 +62,11 @@ class NodeFastPath:
         if body is None:
             await self._app(scope, again(received, receive), send)
             return
-        services = self._services
-        answer = await foreseen(hear(services, _node(services, scope), body), scope)
+        answer = await foreseen(hear(self._services, self._node(scope), body), scope)
         await _send_json(answer, {}, scope, receive, send)
 
-
-def _node(services: Services, scope: Scope) -> NodeIdentity:
-    return node_identity(scope["state"].get(PEER), services.settings.trust_domain)
+    def _node(self, scope: Scope) -> NodeIdentity:
+        return node_identity(scope["state"].get(PEER), self._services.settings.trust_domain)
 
 
 async def _send_json(

@@ -112,7 +112,6 @@ def test_a_standby_that_was_promoted_serves_nothing(pair: Pair) -> None:
     assert found == [version, version]
 
 
-@pytest.mark.full  # quicker: test_judging.py
 def test_a_standby_that_was_promoted_deposes_no_primary(pair: Pair) -> None:
     """A drill or a clone: its timeline is newer, and the primary still is the one that every process writes to."""
     pair.b.promote()

@@ -124,7 +124,9 @@ def test_a_machine_that_does_not_prove_its_host_key_is_no_allocation(play: Calla
     play(scene)
 
 
-@pytest.mark.parametrize("step", at_length(["queued", "power_off", "start", "work", "power_on", "reach"], ["work"]))
+@pytest.mark.parametrize(
+    "step", at_length(["queued", "power_off", "start", "work", "power_on", "reach"], ["queued", "work"])
+)
 def test_a_release_at_any_step_undoes_the_deployment_and_wipes(play: Callable[[Scene], None], step: str) -> None:
     async def scene(rent: Renting) -> None:
         rent.create()

@@ -157,7 +157,12 @@ def test_a_worker_that_dies_before_any_step_of_a_verb_leaves_the_step_before(
     play(scene)
 
 
-@pytest.mark.parametrize(("verb", "seconds"), [(Verb.STOP, SWITCH_SECONDS_MAX), (Verb.REBUILD, PROVISION_SECONDS_MAX)])
+@pytest.mark.parametrize(
+    ("verb", "seconds"),
+    [
+        (Verb.STOP, SWITCH_SECONDS_MAX), (Verb.REBUILD, PROVISION_SECONDS_MAX), (Verb.RESCUE, PROVISION_SECONDS_MAX),
+    ],
+)  # fmt: skip
 def test_a_verb_has_the_time_of_its_run(play: Callable[[Scene], None], verb: Verb, seconds: float) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
