@@ -13,7 +13,7 @@ from node_agent.clock import ServerClock
 from node_agent.deploy_system.admission import Admitted
 from node_agent.protocol import RESULT_BYTES_MAX
 from node_agent.wiping.build import agent_build
-from node_agent.wiping.machine_reports import devices_of, evidence_of, machine_of
+from node_agent.wiping.machine_reports import devices_of, machine_of
 from node_agent.wiping.statement import WipePredicate, lowest_level, make_statement, sign_statement, verdict_of
 from node_agent.wire.deploy_enrolment import DeployResultReport
 from node_agent.wire.deploy_tasks import MetalWipeParameters, MetalWipeReport
@@ -49,7 +49,7 @@ class MachineSigner:
                 devices=devices, level=lowest_level(devices), verdict=verdict_of(devices),
                 machine=machine_of(found, parameters),
             )  # fmt: skip
-            statement = make_statement(predicate, evidence_of(found))
+            statement = make_statement(predicate, report.result)
         except ValidationError as error:  # of a disk that is not proven, say: no statement claims it
             log.error("wipe_statement_not_signed", task=str(body.task_id), why=str(error)[:500])
             return report

@@ -1,10 +1,12 @@
-"""From the report of a deploy system's wipe to what a wipe statement says; both sides make it, so that neither adds anything."""
+"""From the report of a deploy system's wipe to what a wipe statement says; both sides make it, so that neither adds anything.
+
+The evidence of the statement is the report as it is sent, whose members the receiver need not know.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from berth.process.json_objects import JsonObject
 from node_agent.wiping.devices import DeviceWipe, level_of
 from node_agent.wiping.machine import FirmwareReading, MachineWipe, UefiComparison
 from node_agent.wiping.statement import digest_of
@@ -42,7 +44,8 @@ def machine_of(report: MetalWipeReport, parameters: MetalWipeParameters) -> Mach
     )
     firmware = None
     if report.firmware is not None:
-        versions = [one.model_dump(mode="json", exclude_none=True) for one in report.firmware]
+        # As received: a later version of this function knows more members, which a medium of this one has not signed.
+        versions = [one.model_dump(mode="json", exclude_unset=True) for one in report.firmware]
         firmware = FirmwareReading(versions=len(versions), sha256=digest_of(versions))
     return MachineWipe(
         deploy_epoch=parameters.deploy_epoch, disks_found=len(report.disks),
@@ -52,8 +55,3 @@ def machine_of(report: MetalWipeReport, parameters: MetalWipeParameters) -> Mach
         ) if compared else None,
         firmware=firmware, gaps=sorted({gap.subject for gap in report.gaps}),
     )  # fmt: skip
-
-
-def evidence_of(report: MetalWipeReport) -> JsonObject:
-    """What the first subject of the statement is the digest of: the report."""
-    return report.model_dump(mode="json", exclude_none=True)

@@ -158,6 +158,11 @@ class OpenedStatement:
         """What the node found."""
         return self.statement.predicate
 
+    @property
+    def evidence_sha256(self) -> str:
+        """The digest of the evidence of the release."""
+        return self.statement.subject[0].digest.sha256
+
 
 def verdict_of(devices: Sequence[DeviceWipe]) -> Literal["wiped", "nothing_found"]:
     """The verdict over devices that are all proven."""

@@ -72,13 +72,13 @@ def authority(name: str, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 def issued(
     uri: str, issuer: x509.Name, ca_key: ec.EllipticCurvePrivateKey, key: SigningKey, begins: dt.datetime, ends: dt.datetime,
-    usage: x509.ObjectIdentifier,
+    usage: x509.ObjectIdentifier, serial: int | None = None,
 ) -> str:  # fmt: skip
     """A certificate with this one URI, PEM."""
     return (
         x509.CertificateBuilder()
         .subject_name(name_of("node")).issuer_name(issuer).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
+        .serial_number(serial or x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
         .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID, uuid4
 
+import structlog
 from pydantic import ValidationError
 
 from berth.process.json_objects import JsonMapping
@@ -25,12 +26,13 @@ from node_agent.wire.deploy_tasks import (
 from node_agent.wire.fields import first_error
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import agentless_store, store, task_store
+from orchestrator.nodes.deploy_systems.metrics import STATEMENTS_DROPPED
 from orchestrator.nodes.deploy_systems.queries import counting
 from orchestrator.nodes.deploy_systems.refusals import DETAILS
 from orchestrator.nodes.deploy_systems.rules import WRITING
 from orchestrator.nodes.deploy_systems.store import DeployStanding
 from orchestrator.nodes.deploy_systems.task_store import OpenDeployTask, SignedTask
-from orchestrator.nodes.deploy_systems.wipe_statements import SigningMachine
+from orchestrator.nodes.deploy_systems.wipe_statements import Objection, SigningMachine
 from orchestrator.nodes.store import nodes
 from orchestrator.nodes.store.inventories import forget_awaited
 from orchestrator.nodes.store.slot_service import keep_slots
@@ -39,6 +41,8 @@ from orchestrator.operations.execution import Context, transact
 from orchestrator.problems import Invalid, NotFound, TooLarge
 from orchestrator.tasks.states import LIVE_TASK_STATES, TaskState
 from orchestrator.tasks.store.dispatch import Dispatched
+
+log = structlog.get_logger("orchestrator.deploy_systems")
 
 Report = MetalInspectReport | MetalDeployReport | MetalWipeReport | MetalRescueReport | AttestationReport
 REPORTS: Final[dict[TaskType, type[Report]]] = {
@@ -68,52 +72,59 @@ async def accept_deploy_result(
     """
     if len(report.model_dump_json(exclude={"wipe_statement"})) > RESULT_BYTES_MAX:
         raise TooLarge(f"a result is at most {RESULT_BYTES_MAX} bytes")
-    if report.wipe_statement is not None and len(report.model_dump_json(include={"wipe_statement"})) > RESULT_BYTES_MAX:
-        raise TooLarge(f"a wipe statement is at most {RESULT_BYTES_MAX} bytes")
 
-    async def work(tx: Transaction) -> ResultAnswer:
+    async def work(tx: Transaction) -> tuple[ResultAnswer, Objection | None]:
         await nodes.lock_node(tx, node_id)
         counting(await store.read_standing(tx, node_id, deploy_epoch, serial))
         task = await task_store.lock_signed(tx, node_id, deploy_epoch, task_id)
         if task is None:
             raise NotFound(f"this deploy system has no task {task_id}")
         if task.state in (TaskState.COMPLETED, TaskState.FAILED) and task.fence == report.fence:
-            return ResultAnswer(applied=False, reason="already_applied")
+            return ResultAnswer(applied=False, reason="already_applied"), None
         if task.state not in LIVE_TASK_STATES or task.fence != report.fence:
-            return ResultAnswer(applied=False, reason="superseded")
-        signed = SigningMachine(node_id, deploy_epoch, serial, task_id)
-        counted = _counted(task, report, signed)
+            return ResultAnswer(applied=False, reason="superseded"), None
+        counted, objection = _counted(task, report, SigningMachine(node_id, deploy_epoch, task_id))
         if counted.wipe_statement is not None:
             await store.note_wipe_statement(tx, node_id, deploy_epoch, counted.wipe_statement)
         await task_store.finish(tx, task_id, counted, uuid4())
-        return ResultAnswer(applied=True)
+        return ResultAnswer(applied=True), objection
 
-    return await transact(context, work)
+    answer, objection = await transact(context, work)
+    if objection is not None:
+        STATEMENTS_DROPPED.labels(objection.reason).inc()
+        log.warning(
+            "wipe_statement_dropped", node_id=str(node_id), deploy_epoch=deploy_epoch, task_id=str(task_id),
+            reason=objection.reason, detail=objection.detail,
+        )  # fmt: skip
+    return answer
 
 
-def _counted(task: SignedTask, report: DeployResultReport, machine: SigningMachine) -> DeployResultReport:
+def _counted(
+    task: SignedTask, report: DeployResultReport, machine: SigningMachine
+) -> tuple[DeployResultReport, Objection | None]:
     """The report as it counts: of the task's type, and about what the task ordered. Raises `Invalid`.
 
-    A wipe that does not prove all that was ordered, or whose statement is not that of its report, has failed at once, with its
-    report as evidence: a deploy system that was refused would end without another report.
+    A wipe that does not prove all that was ordered has failed at once, with its report as evidence: a deploy system that was
+    refused would end without another report. A statement that is not that of its report is left out, with the objection to it:
+    the wipe is proven without it.
     """
     try:
         if report.result is None:
             if report.evidence is not None and task.type is TaskType.METAL_WIPE:
                 MetalWipeReport.model_validate(report.evidence)
-            return report
+            return report, None
         found = REPORTS[task.type].model_validate(report.result)
         objection = _objection(task.parameters, found)
     except ValidationError as error:
         raise _invalid(first_error(error)) from error
-    if objection is None and report.wipe_statement is not None:
-        objection = machine.objection(task, found, report.wipe_statement)
     if objection is None:
-        return report
+        dropped = None if report.wipe_statement is None else machine.objection(task, found, report)
+        return (report if dropped is None else report.model_copy(update={"wipe_statement": None})), dropped
     if task.type is not TaskType.METAL_WIPE:
         raise _invalid(objection)
     failure = DeployTaskFailure(code=DeployFailureCode.WIPE_NOT_PROVEN, detail=objection)
-    return DeployResultReport(fence=report.fence, outcome="failed", failure=failure, evidence=report.result)
+    failed = DeployResultReport(fence=report.fence, outcome="failed", failure=failure, evidence=report.result)
+    return failed, None
 
 
 def _objection(parameters: JsonMapping, found: Report) -> str | None:

@@ -100,10 +100,11 @@ from picked p where t.id = p.id
 returning t.id, t.node_id, t.envelope, extract(epoch from t.dispatched_at - t.queued_at) as waited
 """
 _FIND_TASK = """
-select k.type, k.fence, k.state, t.parameters, k.node_epoch, t.issued_at, clock_timestamp() as clock,
+select k.type, k.fence, k.state, t.parameters, k.node_epoch, d.pem as certificate_pem,
        (select r.allocation_id from deploy_runs r
         where r.node_id = k.node_id and r.deploy_task_id = t.id and r.kind = 'wipe') as released
 from node_tasks k join deploy_tasks t on t.node_id = k.node_id and t.task_id = k.id
+join deploy_systems d on d.node_id = k.node_id and d.deploy_epoch = k.deploy_epoch
 where k.id = :id and k.node_id = :node_id and k.deploy_epoch = :deploy_epoch for no key update of k
 """
 _FINISH = """
@@ -171,9 +172,9 @@ class OpenDeployTask:
 
 @dataclass(frozen=True, slots=True)
 class SignedTask:
-    """A signed task of a deploy system, locked; `clock` was read after the lock.
+    """A signed task of a deploy system, locked.
 
-    `released`: the allocation that its wipe releases.
+    `certificate_pem`: what was issued to the deploy system; `released`: the allocation that its wipe releases.
     """
 
     type: TaskType
@@ -181,8 +182,7 @@ class SignedTask:
     state: TaskState
     parameters: JsonObject
     node_epoch: int
-    issued_at: datetime
-    clock: datetime
+    certificate_pem: str
     released: UUID | None
 
 

@@ -11,7 +11,7 @@ _ACCEPTED = "orchestrator/nodes/deploy_systems/wipe_statements.py"
 _WIPING = "node_agent/deploy_system/effects/wiping.py"
 _OFFLINE = "tests/wiping/test_machine_certificate.py"
 _ISSUED = "tests/sites/renting/test_wipe_certificates.py"
-_FORGED = f"{_ISSUED}::test_a_forged_statement_frees_nothing"
+_FORGED = f"{_ISSUED}::test_a_forged_statement_is_dropped_and_the_proven_wipe_counts"
 _OF_EVERY_DISK = f"{_ISSUED}::test_a_release_yields_a_certificate_of_every_disk"
 _NAMES_EACH = f"{_OFFLINE}::test_a_statement_about_a_machine_names_each_of_its_disks"
 
@@ -80,16 +80,39 @@ MUTANTS: list[Mutant] = [
     _mutant(
         "a statement with another certificate is accepted",
         _ACCEPTED,
-        'if format(opened.certificate.serial_number, "x") != self.serial:',
-        "if False:",
-        f"{_FORGED}[other-certificate]",
+        "if opened.certificate != x509.load_pem_x509_certificate(task.certificate_pem.encode()):",
+        "issued = x509.load_pem_x509_certificate(task.certificate_pem.encode())\n"
+        "        if opened.certificate.serial_number != issued.serial_number:",
+        f"{_FORGED}[same-serial-other-key]",
     ),
     _mutant(
-        "a statement of an earlier time is accepted",
+        "a statement that is objected to is kept",
+        "orchestrator/nodes/commands/deploy_tasks.py",
+        "(report if dropped is None else report.model_copy",
+        "(report if True else report.model_copy",
+        f"{_FORGED}[bad-signature]",
+    ),
+    _mutant(
+        "a statement that is objected to fails the wipe",
+        "orchestrator/nodes/commands/deploy_tasks.py",
+        "    if objection is None:\n        dropped = None",
+        "    if objection is None and report.wipe_statement is not None and machine.objection(task, found, report):\n"
+        '        objection = "wipe_statement"\n    if objection is None:\n        dropped = None',
+        f"{_FORGED}[bad-signature]",
+    ),
+    _mutant(
+        "the evidence is not as received",
         _ACCEPTED,
-        "if not task.issued_at - allowed <= said.ended_at <= task.clock + allowed:",
-        "if not said.ended_at <= task.clock + allowed:",
-        f"{_FORGED}[before-the-task]",
+        "digest_of(report.result)",
+        'digest_of(found.model_dump(mode="json", exclude_none=True))',
+        "tests/wiping/test_recorded_report.py::test_a_recorded_report_is_taken_with_its_statement",
+    ),
+    _mutant(
+        "versions of firmware are not as received",
+        _REPORTS,
+        'one.model_dump(mode="json", exclude_unset=True)',
+        'one.model_dump(mode="json", exclude_none=True)',
+        "tests/wiping/test_recorded_report.py::test_a_recorded_report_is_taken_with_its_statement",
     ),
     _mutant(
         "a statement about another allocation is accepted",

@@ -50,7 +50,8 @@ class MachineKey:
         """Give the deploy system of this serial a certificate of the site in place of the one that it has."""
         (epoch,) = run.row("select deploy_epoch from deploy_systems where serial = %s", serial)
         self.certificate = self.site.deploy_certificate(run.node, epoch, self.key, NOW - HOUR, NOW + HOUR)
-        run.row("update deploy_systems set serial = %s where serial = %s returning 1", self.serial, serial)
+        issued = "update deploy_systems set serial = %s, pem = %s where serial = %s returning 1"
+        run.row(issued, self.serial, self.certificate, serial)
 
     def signed(self, report: DeployResultReport, body: TaskBody) -> DeployResultReport:
         """The report with the statement that the deploy system signs, as `altered` and `replaced` leave it."""

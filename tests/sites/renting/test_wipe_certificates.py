@@ -1,4 +1,4 @@
-"""The release of a machine yields the certificate of what its deploy system proved; a forged statement frees nothing."""
+"""The release of a machine yields the certificate of what its deploy system proved; a forged statement yields none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
-from node_agent.protocol import TaskBody
+from node_agent.protocol import RESULT_BYTES_MAX, TaskBody
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from node_agent.wiping.machine import FirmwareReading, UefiComparison
 from node_agent.wiping.statement import (
@@ -26,6 +32,7 @@ from orchestrator.allocations.outcomes import Retry
 from orchestrator.allocations.queries import find_wipe_certificate
 from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
+from orchestrator.verification.all_checks import run_checks
 from orchestrator.wipes.certificate import (
     VerifiedCertificate,
     machine_claims,
@@ -39,7 +46,7 @@ from tests.sites import running
 from tests.sites.renting.machine_key import MachineKey, Statement
 from tests.sites.renting.tenancy import LARGE, Renting, Scene
 from tests.sites.running import Run, inspect, to_work
-from tests.wiping.sites import Site
+from tests.wiping.sites import Site, issued
 
 Play = Callable[[Scene], None]
 VARIABLE = {"name": "BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c", "sha256": "0" * 64}
@@ -193,13 +200,45 @@ def of_another_certificate(report: DeployResultReport, key: MachineKey) -> Deplo
     return other.with_statement(report, statement)
 
 
+def _self_made(key: MachineKey, of: Ed25519PrivateKey) -> str:
+    """A certificate of this key that no CA of ours has issued, with names, time and serial of the one that was."""
+    own = x509.load_pem_x509_certificate(key.certificate.encode())
+    names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    (uri,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+    time = own.not_valid_before_utc, own.not_valid_after_utc
+    authority = ec.generate_private_key(ec.SECP256R1())
+    return issued(uri, own.issuer, authority, of, *time, ExtendedKeyUsageOID.CLIENT_AUTH, own.serial_number)
+
+
+def of_another_key(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+    """Signed with another key, whose self-made certificate has the serial of the one that was issued."""
+    other = MachineKey(key.site)
+    other.certificate = _self_made(key, other.key)
+    assert other.serial == key.serial
+    return other.with_statement(report, key_statement(report))
+
+
+def of_a_self_made_certificate(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+    """Signed with the right key, whose self-made certificate has the serial of the one that was issued."""
+    other = MachineKey(key.site, pem=key.pem)
+    other.certificate = _self_made(key, key.key)
+    return other.with_statement(report, key_statement(report))
+
+
 def key_statement(report: DeployResultReport) -> WipeStatement:
     return open_statement(StatementEnvelope.model_validate(report.wipe_statement)).statement
 
 
-def signed_earlier(statement: Statement) -> Statement:
-    """Before the task, at a time when the certificate was valid."""
-    return altered(ended_at=(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=70)).isoformat())(statement)
+def signed_too_late(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+    """At a time when the certificate was not valid any more."""
+    late = altered(ended_at=(dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)).isoformat())
+    statement = key_statement(report).model_dump(mode="json", by_alias=True)
+    return key.with_statement(report, WipeStatement.model_validate(late(statement)))
+
+
+def oversized(report: DeployResultReport, _: MachineKey) -> DeployResultReport:
+    """A statement above the bound."""
+    return report.model_copy(update={"wipe_statement": {"payload": "x" * RESULT_BYTES_MAX}})
 
 
 PURGED = with_devices(lambda devices: [{**one, "level": "purge", "method": "nvme_sanitize_crypto"} for one in devices])
@@ -215,26 +254,53 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "variables-compared": {"altered": of_machine(uefi_variables={"removed": 0, "changed": 0})},
     "firmware-read": {"altered": of_machine(firmware={"versions": 1, "sha256": "0" * 64})},
     "other-evidence": {"altered": of_other_evidence},
-    "before-the-task": {"altered": signed_earlier},
+    "after-its-certificate": {"replaced": signed_too_late},
     "bad-signature": {"replaced": broken},
     "other-certificate": {"replaced": of_another_certificate},
+    "same-serial-other-key": {"replaced": of_another_key},
+    "same-serial-same-key": {"replaced": of_a_self_made_certificate},
+    "too-large": {"replaced": oversized},
     "no-statement": {"replaced": lambda report, _: report.model_copy(update={"wipe_statement": {"payload": "x"}})},
 }  # fmt: skip
 
 
+REASONS = {
+    "a-disk-left-out": "other_machine", "a-disk-more": "other_machine", "a-better-method": "other_disks",
+    "other-evidence": "other_disks", "tpm-cleared": "other_machine", "variables-compared": "other_machine",
+    "firmware-read": "other_machine", "after-its-certificate": "certificate_not_valid", "bad-signature": "bad_signature",
+    "other-certificate": "other_certificate", "same-serial-other-key": "other_certificate",
+    "same-serial-same-key": "other_certificate", "too-large": "too_large", "no-statement": "malformed",
+}  # fmt: skip
+"""Why each is dropped; the others: `other_task`."""
+DROPPED = "berth_api_wipe_statements_dropped_total"
+
+
 @pytest.mark.parametrize(
-    "forgery", at_length(list(FORGERIES), ["a-disk-left-out", "bad-signature", "other-certificate"])
+    "forgery", at_length(list(FORGERIES), ["a-disk-left-out", "bad-signature", "same-serial-other-key"])
 )
-def test_a_forged_statement_frees_nothing(play: Play, site: Site, tmp_path: Path, forgery: str) -> None:
+def test_a_forged_statement_is_dropped_and_the_proven_wipe_counts(
+    play: Play, site: Site, tmp_path: Path, forgery: str
+) -> None:
+    reason = REASONS.get(forgery, "other_task")
+
     async def scene(rent: Renting) -> None:
         await to_wipe(rent)
-        await rent.wipe(signing=MachineKey(site, **FORGERIES[forgery]))
+        before = REGISTRY.get_sample_value(DROPPED, {"reason": reason}) or 0
+        with capture_logs() as logs:
+            await rent.wipe(signing=MachineKey(site, **FORGERIES[forgery]))
+        assert [(line["reason"], line["node_id"]) for line in logs if line["event"] == "wipe_statement_dropped"] == [
+            (reason, str(rent.run.node))
+        ]
+        assert REGISTRY.get_sample_value(DROPPED, {"reason": reason}) == before + 1
         assert await rent.steps() is Move.CLOSE
-        shown = await rent.run.shown()
-        assert shown["failure"].startswith("wipe_not_proven: wipe_statement: "), shown["failure"]
-        assert isinstance(await concluded(rent, site, tmp_path), Retry)
-        assert rent.claim["closed_at"] is None
+        assert (await rent.run.shown())["outcome"] == "completed"
+        assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+        assert rent.claim["closed_at"] is not None
         assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
+        with pytest.raises(WipeCertificateMissing):
+            await certificate(rent, site)
+        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
+        assert not any(found.values()), found
 
     play(scene)
 
@@ -310,7 +376,10 @@ def test_a_wipe_of_an_operator_releases_nothing_and_has_no_statement(
         key.certify(run, serial)
         await run.report(key.serial, result=WIPED, sign=signed)
         assert await run.advance() is Move.END
-        assert (await run.shown())["failure"] == "wipe_not_proven: wipe_statement: the task releases no allocation"
+        await run.perform()
+        assert await run.advance() is Move.CLOSE
+        assert (await run.shown())["outcome"] == "completed"
+        assert run.row("select count(*) from deploy_systems where wipe_statement is not null")[0] == 0
 
     running.play(database_url, tmp_path, scene)
     assert bodies == [None]
