@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -43,7 +43,8 @@ async def wait_for_task(
 ) -> WaitAnswer:
     """The task of this deploy system, as soon as there is one that it does not know."""
     response.headers["cache-control"] = "no-store"  # a task may hold user data
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
+    deadline = began + timeout_seconds
     while True:
         leased = await lease_deploy_task(parts.context, caller.standing, caller.serial, known)
         if leased or parts.dispatcher.closed or time.monotonic() + POLL_SECONDS > deadline:
@@ -52,7 +53,10 @@ async def wait_for_task(
     if leased:
         TASKS_DISPATCHED.labels("deploy_system").inc(len(leased))
     tasks = [HandedOutTask(task_id=task.task_id, envelope=Envelope.model_validate(task.envelope)) for task in leased]
-    return WaitAnswer(tasks=tasks, server_time=datetime.now(UTC))
+    # The database's clock, as in the answer to a hello: this host's may be another, and the deploy system has no third.
+    return WaitAnswer(
+        tasks=tasks, server_time=caller.standing.server_time + timedelta(seconds=time.monotonic() - began)
+    )
 
 
 @router.post("/tasks/{task_id}/result")
