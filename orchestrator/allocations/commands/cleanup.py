@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+import structlog
 from pydantic import ValidationError
 
 from node_agent.wiping.statement import StatementEnvelope, StatementRejected, open_statement
@@ -35,6 +36,8 @@ from orchestrator.tasks.store.tasks import (
 from orchestrator.tenants.principals import Actor, ActorKind
 from orchestrator.times import rfc3339
 from orchestrator.wipes.store import issue_certificate, read_devices, read_findings
+
+log = structlog.get_logger("orchestrator.releases")
 
 DEVICES_NAMED_MAX = 5
 
@@ -162,7 +165,7 @@ async def _conclude(context: Context, tx: Transaction, subject: Subject, task: L
 
 
 async def _certify(context: Context, tx: Transaction, subject: Subject, task: LatestTask) -> str | None:
-    """Issue the wipe certificate; return its digest, or None if the node signed no statement that can be opened."""
+    """Issue the wipe certificate; return its digest. None without a statement of this release that can be opened: logged."""
     assert task.result is not None, "the caller checked the proof"
     signed = task.result.get("wipe_statement")
     if signed is None or context.signer is None:
@@ -170,7 +173,14 @@ async def _certify(context: Context, tx: Transaction, subject: Subject, task: La
     try:
         envelope = StatementEnvelope.model_validate(signed)
         opened = open_statement(envelope)
-    except (ValidationError, StatementRejected):  # the API refuses such a report, unless it is of another version
+    except (ValidationError, StatementRejected) as error:  # the API takes none, unless it is of another version
+        log.warning(
+            "wipe_not_certified", allocation_id=str(subject.id), node_id=str(subject.node_id), why=str(error)[:500]
+        )
+        return None
+    if (opened.predicate.allocation_id, opened.predicate.node_id) != (subject.id, subject.node_id):
+        why = "the statement is about another allocation or node"
+        log.error("wipe_not_certified", allocation_id=str(subject.id), node_id=str(subject.node_id), why=why)
         return None
     is_machine = opened.predicate.machine is not None
     machine = await read_findings(tx, subject.node_id, task.id) if is_machine else None
@@ -192,8 +202,9 @@ async def _record_proof(tx: Transaction, subject: Subject, task: LatestTask, cer
         "releasing_at": rfc3339(subject.releasing_at),
         "wipe_certificate_sha256": certificate,
     }
-    # The statement repeats the result and is kept in the certificate.
-    result = {name: value for name, value in task.result.items() if name != "wipe_statement"}
+    # The statement repeats the result and is kept in the certificate, if there is one.
+    is_kept = certificate is None and task.result.get("wipe_statement") is not None
+    result = {name: value for name, value in task.result.items() if is_kept or name != "wipe_statement"}
     change = Change(
         AllocationState.RELEASED, subject.fence, EventType.RELEASING_COMPLETED, payload, release_result=result
     )

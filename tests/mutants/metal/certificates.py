@@ -115,6 +115,13 @@ MUTANTS: list[Mutant] = [
         "tests/wiping/test_recorded_report.py::test_a_recorded_report_is_taken_with_its_statement",
     ),
     _mutant(
+        "a stored statement of another release is certified",
+        "orchestrator/allocations/commands/cleanup.py",
+        "if (opened.predicate.allocation_id, opened.predicate.node_id) != (subject.id, subject.node_id):",
+        "if False:",
+        f"{_ISSUED}::test_a_statement_of_another_release_that_was_stored_certifies_nothing",
+    ),
+    _mutant(
         "a statement about another allocation is accepted",
         _ACCEPTED,
         "(said.allocation_id, said.node_id,",

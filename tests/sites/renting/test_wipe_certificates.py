@@ -26,6 +26,7 @@ from node_agent.wiping.statement import (
     WipeStatement,
     device_subjects,
     open_statement,
+    sign_statement,
 )
 from node_agent.wire.deploy_enrolment import DeployResultReport
 from orchestrator.allocations.outcomes import Retry
@@ -299,6 +300,36 @@ def test_a_forged_statement_is_dropped_and_the_proven_wipe_counts(
         assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
         with pytest.raises(WipeCertificateMissing):
             await certificate(rent, site)
+        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
+        assert not any(found.values()), found
+
+    play(scene)
+
+
+def test_a_statement_of_another_release_that_was_stored_certifies_nothing(
+    play: Play, site: Site, tmp_path: Path
+) -> None:
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        key = MachineKey(site)
+        await rent.wipe(signing=key)
+        other = altered(allocation_id=str(uuid4()))
+        stored = rent.run.row("select wipe_statement from deploy_systems where wipe_statement is not null")[0]
+        stated = open_statement(StatementEnvelope.model_validate(stored)).statement
+        changed = WipeStatement.model_validate(other(stated.model_dump(mode="json", by_alias=True)))
+        envelope = sign_statement(changed, key.key, key.certificate).model_dump_json()
+        rent.run.row(
+            "update deploy_systems set wipe_statement = %s where wipe_statement is not null returning 1", envelope
+        )
+        assert await rent.steps() is Move.CLOSE
+        with capture_logs() as logs:
+            assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+        assert [line["allocation_id"] for line in logs if line["event"] == "wipe_not_certified"] == [
+            str(rent.allocation)
+        ]
+        assert rent.claim["closed_at"] is not None
+        assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
+        assert "wipe_statement" in rent.row["release_result"], "what was not certified is kept"
         found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
         assert not any(found.values()), found
 
