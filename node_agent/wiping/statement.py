@@ -37,6 +37,11 @@ PREDICATE_TYPE: Final = "https://berth.example/wipe/v1"
 DEVICES_MAX: Final = SLOT_INDEX_MAX + 1
 CERTIFICATE_CHARACTERS_MAX: Final = 8_192
 
+UNREADABLE_EXTENSIONS: Final = (
+    x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError,
+)  # fmt: skip
+"""What reading an extension of a certificate raises. Those of x509 are no ValueErrors."""
+
 SigningKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 Rejection = Literal["malformed", "bad_signature", "other_node", "certificate_not_valid"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -260,7 +265,7 @@ def _require_own_certificate(predicate: WipePredicate, certificate: x509.Certifi
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, ValueError) as error:
+    except UNREADABLE_EXTENSIONS as error:
         raise StatementRejected("other_node", "the certificate names no node") from error
     own, whose = f"/node/{predicate.node_id}", f"node {predicate.node_id}"
     if predicate.machine is not None:

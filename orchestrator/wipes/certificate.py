@@ -28,6 +28,7 @@ from berth.process.json_objects import JsonObject
 from node_agent.key_set import KEY_SET_BYTES_MAX, KeySet, KeySetEnvelope, KeySetRefused, open_key_set
 from node_agent.protocol import RESULT_BYTES_MAX, Signature, pre_authentication_encoding
 from node_agent.wiping.statement import (
+    UNREADABLE_EXTENSIONS,
     OpenedStatement,
     Sha256,
     StatementEnvelope,
@@ -62,11 +63,12 @@ class CertificateRefused(Exception):
 class MachineFindings(Wire):
     """What the control plane found on a wiped machine: it compares firmware, which the deploy system only reads.
 
-    `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the model's list.
+    `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the model's list;
+    `not_compared`: nothing was objected to, but there was no inspection before the tenancy, or no version was read.
     `findings`: codes of docs/reference/metal/runs.md, for which the machine was quarantined.
     """
 
-    firmware: Literal["no_objection", "objected"]
+    firmware: Literal["no_objection", "objected", "not_compared"]
     findings: Annotated[list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]], Field(max_length=64)]
 
 
@@ -210,7 +212,7 @@ def _require_node(opened: OpenedStatement, trusted: KeySet) -> None:
         raise CertificateRefused("node_untrusted", f"no CA of the key set issued the {whose} certificate")
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (x509.ExtensionNotFound, ValueError) as error:
+    except UNREADABLE_EXTENSIONS as error:
         raise CertificateRefused("node_untrusted", "the certificate is not one of a node") from error
     if list(usage) != [ExtendedKeyUsageOID.CLIENT_AUTH]:
         raise CertificateRefused("node_untrusted", "the certificate is not one of a node")

@@ -26,7 +26,7 @@ from orchestrator.wipes.certificate import (
 )
 from tests.berth.scripted import Reply, ScriptedServer
 from tests.wiping import machines
-from tests.wiping.sites import NOW, Site, predicate_of, wiped
+from tests.wiping.sites import NOW, Site, crafted, predicate_of, wiped
 
 SITE, NODE, ALLOCATION = Site(), uuid4(), uuid4()
 SITE.enrol(NODE)
@@ -112,6 +112,15 @@ def test_verify_refuses_with_a_code(tmp_path: Path, content: str, code: str) -> 
     done = verify(tmp_path, content, "--output json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["error"]["code"] == f"certificate_{code}"
+
+
+def test_verify_refuses_a_certificate_whose_extensions_cannot_be_read(tmp_path: Path) -> None:
+    bad = machines.certificate(machines.signed(certificate=crafted(machines.CERTIFICATE, machines.KEY, "duplicate")))
+    file, root = tmp_path / "wipe.json", write_root(tmp_path / "root.pem", machines.SITE.root)
+    file.write_text(bad.model_dump_json())
+    done = run(f"certificate verify {file} --allocation {machines.ALLOCATION} --root-keys {root} --output json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["error"]["code"] == "certificate_statement_invalid"
 
 
 def test_verify_refuses_another_allocation(tmp_path: Path) -> None:

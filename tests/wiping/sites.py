@@ -33,6 +33,7 @@ from orchestrator.tasks.signing import TaskSigner
 
 NOW = dt.datetime.now(dt.UTC)
 DAY = dt.timedelta(days=1)
+SUBJECT_NAMES, ISSUER_NAMES = x509.ObjectIdentifier("2.5.29.17"), x509.ObjectIdentifier("2.5.29.18")
 HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 
 
@@ -83,6 +84,26 @@ def issued(
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode()
     )  # fmt: skip
+
+
+def crafted(own: str, key: Ed25519PrivateKey, fault: str) -> str:
+    """A certificate of this key with the names of `own`, whose extensions cannot be read: `duplicate` or `name_type`, PEM."""
+    known = x509.load_pem_x509_certificate(own.encode())
+    other, content = (ISSUER_NAMES, b"\x30\x00") if fault == "duplicate" else (SUBJECT_NAMES, b"\x30\x02\xa3\x00")
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(known.subject).issuer_name(known.issuer).public_key(key.public_key())
+        .serial_number(known.serial_number).not_valid_before(known.not_valid_before_utc)
+        .not_valid_after(known.not_valid_after_utc)
+        .add_extension(x509.UnrecognizedExtension(other, content), critical=False)
+    )  # fmt: skip
+    if fault == "duplicate":
+        names = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        builder = builder.add_extension(names, critical=False)
+    made = builder.sign(key, None).public_bytes(Encoding.DER)
+    # The builder makes no second extension of a kind: it is given that kind's identifier afterwards.
+    renamed = made.replace(b"\x06\x03\x55\x1d\x12", b"\x06\x03\x55\x1d\x11")
+    return x509.load_der_x509_certificate(renamed).public_bytes(Encoding.PEM).decode()
 
 
 @dataclass

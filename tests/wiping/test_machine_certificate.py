@@ -21,6 +21,7 @@ from node_agent.wiping.machine import MachineWipe, UefiComparison
 from node_agent.wiping.machine_reports import NOT_COMPARED, UEFI, devices_of, machine_of
 from node_agent.wiping.statement import (
     StatementEnvelope,
+    StatementRejected,
     WipePredicate,
     digest_of,
     lowest_level,
@@ -42,6 +43,7 @@ from orchestrator.wipes.certificate import (
 )
 from tests.wiping.machines import (
     ALLOCATION,
+    CERTIFICATE,
     DISKS,
     EPOCH,
     KEY,
@@ -54,7 +56,7 @@ from tests.wiping.machines import (
     predicate,
     signed,
 )
-from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, issued, predicate_of, wiped
+from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, crafted, issued, predicate_of, wiped
 
 LONG_AGO = NOW - 10 * HOUR
 
@@ -119,6 +121,15 @@ def test_a_deploy_system_signs_no_release_of_a_node_and_a_node_none_of_a_machine
     assert refused(certificate(signed(of_node), machine=None)) == "statement_invalid"
     nodes = SITE.certificate(NODE, KEY)
     assert refused(certificate(signed(certificate=nodes))) == "statement_invalid"
+
+
+@pytest.mark.parametrize("fault", ["duplicate", "name_type"])
+def test_a_certificate_whose_extensions_cannot_be_read_is_refused(fault: str) -> None:
+    bad = crafted(CERTIFICATE, KEY, fault)
+    assert refused(certificate(signed(certificate=bad))) == "statement_invalid"
+    with pytest.raises(StatementRejected) as rejected:
+        open_statement(signed(certificate=bad))
+    assert rejected.value.reason == "other_node"
 
 
 def test_a_replay_for_another_allocation_is_refused() -> None:
