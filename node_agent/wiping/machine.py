@@ -6,12 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from node_agent.wire.deploy_tasks import FIRMWARE_MAX
 from node_agent.wire.fields import STORABLE, Whole, Wire
-
-DISKS_MAX = 40
-"""As an inspection lists at most (node_agent/wire/topology.py)."""
-GAPS_MAX = 24
-FIRMWARE_MAX = 96
+from node_agent.wire.topology import DISKS_MAX, GAPS_MAX
 
 
 class UefiComparison(Wire):
