@@ -91,6 +91,31 @@ def test_it_signs_only_what_changed_and_its_serial_is_the_roots(secrets: Path) -
     assert signed(secrets).serial == 4
 
 
+def recovered(secrets: Path) -> None:
+    """The secrets as an escrow returns them, which has neither list of CAs, completed by make-secrets."""
+    (secrets / "node_ca_certificates.pem").unlink()
+    (secrets / "deploy_ca_certificates.pem").unlink(missing_ok=True)
+    assert replace_task_key(secrets).returncode == 0
+
+
+def test_a_recovery_brings_back_the_cas_of_deploy_systems_that_the_key_set_names(secrets: Path) -> None:
+    named = secrets / "deploy_ca_certificates.pem"
+    named.write_text(named.read_text() + (secrets / "node_ca_certificate.pem").read_text())
+    assert sign(secrets.parent / "root", secrets).returncode == 0
+    before = named.read_text()
+    recovered(secrets)
+    assert named.read_text() == before
+    assert len(signed(secrets).deploy_cas) == 2
+
+
+def test_a_recovery_of_an_earlier_deployment_adds_no_ca_of_deploy_systems(secrets: Path) -> None:
+    (secrets / "deploy_ca_certificates.pem").unlink()
+    assert sign(secrets.parent / "root", secrets).returncode == 0
+    recovered(secrets)
+    assert not (secrets / "deploy_ca_certificates.pem").exists()
+    assert signed(secrets).deploy_cas == []
+
+
 def test_an_earlier_deployment_adds_the_cas_of_deploy_systems_in_its_own_time(secrets: Path) -> None:
     root = secrets.parent / "root"
     (secrets / "deploy_ca_certificates.pem").unlink()

@@ -78,7 +78,7 @@ EXCLUDED_FILES = {
     "temporal_client_key.pem": "signed anew by the server CA",
     "temporal_client_certificate.pem": "as its key",
     "node_ca_certificates.pem": "public certificates; the newest is escrowed with its key",
-    "deploy_ca_certificates.pem": "public certificates, which the key set holds too; the newest is escrowed with its key",
+    "deploy_ca_certificates.pem": "public certificates; deploy/make-secrets writes those that the escrowed key set names",
     "public_ca_certificate.pem": "a public certificate of another authority",
 }
 """Patterns of file names in the directories of secrets."""
