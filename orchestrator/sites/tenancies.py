@@ -158,7 +158,7 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
         raise NotDeployable(RUN_FAILED, NOT_INSPECTED)
     report = MetalInspectReport.model_validate(known.report)
     if task.type is TaskType.DEPROVISION_USER:
-        return wipe_of(report), medium
+        return wipe_of(report, is_baseline=adopted is None), medium
     network = MediumNetwork.model_validate(medium["network"])
     wanted = DEPLOYS[task.type].model_validate(task.parameters)
     return deploy_of(report, wanted, task.allocation_id, network), medium

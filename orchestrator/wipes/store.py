@@ -54,18 +54,28 @@ async def read_devices(reading: Reading, allocation_id: UUID, node_id: UUID) -> 
 
 OF_FIRMWARE: Final = "firmware_"
 """How the codes of findings about firmware begin."""
+# The inspection of an adopted machine belongs to its tenancy: it shows what the tenant has left.
 _FINDINGS = """
-select f.finding ->> 'code' as code from deploy_runs r cross join jsonb_array_elements(r.findings) f(finding)
-where r.node_id = :node_id and r.task_id = :task_id and r.outcome = 'completed'
+select array(select f.finding ->> 'code' from jsonb_array_elements(r.findings) f(finding)) as codes,
+       a.adoption is null and t.result -> 'firmware' -> 0 is not null
+           and (m.firmware -> 0 is not null or m.report #>> '{topology,firmware,bios_version}' is not null) as is_compared
+from deploy_runs r
+left join allocations a on a.id = r.allocation_id
+left join deploy_tasks t on t.node_id = r.node_id and t.id = r.deploy_task_id
+left join node_machines m on m.node_id = r.node_id
+where r.node_id = :node_id and r.task_id = :task_id and r.kind = 'wipe' and r.outcome = 'completed'
+order by r.id desc limit 1
 """
 
 
 async def read_findings(reading: Reading, node_id: UUID, task_id: UUID) -> MachineFindings:
     """What was found on the machine by the run that performed this task of a release."""
-    rows = await reading.execute(_FINDINGS, {"node_id": node_id, "task_id": task_id})
-    codes = sorted({row.code for row in rows})
-    objected = any(code.startswith(OF_FIRMWARE) for code in codes)
-    return MachineFindings(firmware="objected" if objected else "no_objection", findings=codes)
+    row = (await reading.execute(_FINDINGS, {"node_id": node_id, "task_id": task_id})).first()
+    codes = [] if row is None else sorted(set(row.codes))
+    if any(code.startswith(OF_FIRMWARE) for code in codes):
+        return MachineFindings(firmware="objected", findings=codes)
+    is_compared = row is not None and row.is_compared
+    return MachineFindings(firmware="no_objection" if is_compared else "not_compared", findings=codes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,12 @@ _ANY_EPOCH = 1
 """The deploy epoch is known when the deploy system is permitted."""
 
 
-def wipe_of(report: MetalInspectReport) -> RunWork:
-    """The work of a run that wipes the machine of this inspection. Raises `NotWipeable`."""
+def wipe_of(report: MetalInspectReport, *, is_baseline: bool = True) -> RunWork:
+    """The work of a run that wipes the machine of this inspection. Raises `NotWipeable`.
+
+    `is_baseline`: the inspection was before the tenancy. UEFI variables are compared with no other: a later one lists what the
+    tenant has left.
+    """
     if report.storage_without_driver:
         controllers = ", ".join(report.storage_without_driver)
         raise NotWipeable(
@@ -27,7 +31,7 @@ def wipe_of(report: MetalInspectReport) -> RunWork:
         )  # fmt: skip
     disks = _identities(report.topology.disks)
     parameters = MetalWipeParameters(
-        deploy_epoch=_ANY_EPOCH, disks=disks, uefi_variables=report.uefi_variables,
+        deploy_epoch=_ANY_EPOCH, disks=disks, uefi_variables=report.uefi_variables if is_baseline else None,
         clear_tpm=report.topology.tpm is not None,
     )  # fmt: skip
     content = parameters.model_dump(mode="json", exclude_none=True, exclude={"deploy_epoch", "then"})

@@ -13,6 +13,7 @@ _OFFLINE = "tests/wiping/test_machine_certificate.py"
 _ISSUED = "tests/sites/renting/test_wipe_certificates.py"
 _FORGED = f"{_ISSUED}::test_a_forged_statement_is_dropped_and_the_proven_wipe_counts"
 _OF_EVERY_DISK = f"{_ISSUED}::test_a_release_yields_a_certificate_of_every_disk"
+_OF_ADOPTED = "tests/sites/adopting/test_releases.py::test_the_certificate_of_an_adopted_machine_claims_no_comparison"
 _NAMES_EACH = f"{_OFFLINE}::test_a_statement_about_a_machine_names_each_of_its_disks"
 
 
@@ -113,6 +114,27 @@ MUTANTS: list[Mutant] = [
         'one.model_dump(mode="json", exclude_unset=True)',
         'one.model_dump(mode="json", exclude_none=True)',
         "tests/wiping/test_recorded_report.py::test_a_recorded_report_is_taken_with_its_statement",
+    ),
+    _mutant(
+        "an inspection of an adopted machine is from before its tenancy",
+        "orchestrator/sites/tenancies.py",
+        "wipe_of(report, is_baseline=adopted is None)",
+        "wipe_of(report)",
+        _OF_ADOPTED,
+    ),
+    _mutant(
+        "firmware of an adopted machine is said to be as before",
+        "orchestrator/wipes/store.py",
+        "a.adoption is null and t.result",
+        "t.result",
+        _OF_ADOPTED,
+    ),
+    _mutant(
+        "extensions that cannot be read end a verification",
+        _STATEMENT,
+        "    except UNREADABLE_EXTENSIONS as error:",
+        "    except (x509.ExtensionNotFound, ValueError) as error:",
+        f"{_OFFLINE}::test_a_certificate_whose_extensions_cannot_be_read_is_refused",
     ),
     _mutant(
         "a stored statement of another release is certified",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from orchestrator.allocations.commands.force import force_cleanup, force_release
+from orchestrator.allocations.queries import find_wipe_certificate
 from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.commands.nodes import cordon_node, retire_node
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from orchestrator.sites.commands.runs import advance_run
 from orchestrator.verification.all_checks import run_checks
+from orchestrator.wipes.certificate import MachineFindings, read_certificate, verify_certificate
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import add_node, connect, create_allocation
@@ -20,8 +25,10 @@ from tests.deploy_system.stage import TOPOLOGY
 from tests.nodes.answers import body_of
 from tests.sites.adopting.machines import FOUND, Adopting, Scene
 from tests.sites.renting.killed_workers import QUICK, Workers
+from tests.sites.renting.machine_key import MachineKey
 from tests.sites.renting.tenancy import LARGE, SMALL
 from tests.sites.running import Run
+from tests.wiping.sites import Site
 
 WORK = "select kind, outcome, allocation_id from deploy_runs order by id"
 
@@ -54,6 +61,35 @@ def test_a_release_inspects_first_and_then_wipes_every_disk(play: Callable[[Scen
         assert [(one["device"], one["proven"]) for one in proofs] == [("disk S1", True), ("disk S2", True)]
         found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
         assert not any(found.values()), found
+
+    play(scene)
+
+
+def test_the_certificate_of_an_adopted_machine_claims_no_comparison(
+    play: Callable[[Scene], None], tmp_path: Path
+) -> None:
+    """The inspection belongs to the tenancy: what it lists is what the tenant has left."""
+    site = Site()
+    variable = {"name": "BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c", "sha256": "0" * 64}
+    bios = [{"component": "bios", "unit": "smbios", "version": "2"}]
+
+    async def scene(rent: Adopting) -> None:
+        await rent.adopt()
+        await rent.release_to("work")
+        await rent.inspect({**FOUND, "uefi_variables": [variable], "firmware": bios})
+        assert await rent.steps() is Move.WORK
+        ordered = rent.run.row("select parameters from deploy_runs where kind = 'wipe'")[0]
+        assert "uefi_variables" not in ordered
+        await rent.wipe(signing=MachineKey(site), firmware=bios)
+        assert await rent.steps() is Move.CLOSE
+        stage = rent.run.stage
+        stage.worker = dataclasses.replace(stage.worker, signer=site.signer(tmp_path))
+        assert (await rent.cleaned_up()).state is AllocationState.RELEASED
+        document = await find_wipe_certificate(stage.context.database, rent.allocation, rent.seeded.tenant_id)
+        found = verify_certificate(read_certificate(json.dumps(document).encode()), rent.allocation, site.roots)
+        assert found.predicate.machine is not None
+        assert found.predicate.machine.uefi_variables is None
+        assert found.link.machine == MachineFindings(firmware="not_compared", findings=[])
 
     play(scene)
 

@@ -47,7 +47,7 @@ from tests.sites import running
 from tests.sites.renting.machine_key import MachineKey, Statement
 from tests.sites.renting.tenancy import LARGE, Renting, Scene
 from tests.sites.running import Run, inspect, to_work
-from tests.wiping.sites import Site, issued
+from tests.wiping.sites import Site, crafted, issued
 
 Play = Callable[[Scene], None]
 VARIABLE = {"name": "BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c", "sha256": "0" * 64}
@@ -148,6 +148,29 @@ def test_it_says_what_became_of_tpm_variables_and_firmware(play: Play, site: Sit
     play(scene)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"), [("2", "2", "no_objection"), ("2", None, "not_compared"), (None, "2", "not_compared")]
+)
+def test_firmware_that_was_compared_with_nothing_is_not_said_to_be_as_before(
+    play: Play, site: Site, tmp_path: Path, before: str | None, after: str | None, said: str
+) -> None:
+    bios = {"component": "bios", "unit": "smbios"}
+
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        if before is not None:
+            known = json.dumps([{**bios, "version": before}])
+            rent.run.row("update node_machines set firmware = cast(%s as jsonb) returning 1", known)
+        await rent.wipe(signing=MachineKey(site), firmware=None if after is None else [{**bios, "version": after}])
+        assert await rent.steps() is Move.CLOSE
+        await concluded(rent, site, tmp_path)
+        found = (await certificate(rent, site)).link.machine
+        assert found is not None
+        assert (found.firmware, found.findings) == (said, [])
+
+    play(scene)
+
+
 def altered(**members: Any) -> Callable[[Statement], Statement]:
     """A statement of the deploy system's key that says something else."""
 
@@ -226,6 +249,16 @@ def of_a_self_made_certificate(report: DeployResultReport, key: MachineKey) -> D
     return other.with_statement(report, key_statement(report))
 
 
+def of_crafted(fault: str) -> Callable[[DeployResultReport, MachineKey], DeployResultReport]:
+    """Signed with the right key, and a certificate whose extensions cannot be read."""
+
+    def replaced(report: DeployResultReport, key: MachineKey) -> DeployResultReport:
+        other = MachineKey(key.site, pem=key.pem, certificate=crafted(key.certificate, key.key, fault))
+        return other.with_statement(report, key_statement(report))
+
+    return replaced
+
+
 def key_statement(report: DeployResultReport) -> WipeStatement:
     return open_statement(StatementEnvelope.model_validate(report.wipe_statement)).statement
 
@@ -260,6 +293,8 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "other-certificate": {"replaced": of_another_certificate},
     "same-serial-other-key": {"replaced": of_another_key},
     "same-serial-same-key": {"replaced": of_a_self_made_certificate},
+    "duplicate-extension": {"replaced": of_crafted("duplicate")},
+    "unknown-kind-of-name": {"replaced": of_crafted("name_type")},
     "too-large": {"replaced": oversized},
     "no-statement": {"replaced": lambda report, _: report.model_copy(update={"wipe_statement": {"payload": "x"}})},
 }  # fmt: skip
@@ -270,7 +305,8 @@ REASONS = {
     "other-evidence": "other_disks", "tpm-cleared": "other_machine", "variables-compared": "other_machine",
     "firmware-read": "other_machine", "after-its-certificate": "certificate_not_valid", "bad-signature": "bad_signature",
     "other-certificate": "other_certificate", "same-serial-other-key": "other_certificate",
-    "same-serial-same-key": "other_certificate", "too-large": "too_large", "no-statement": "malformed",
+    "same-serial-same-key": "other_certificate", "duplicate-extension": "other_node",
+    "unknown-kind-of-name": "other_node", "too-large": "too_large", "no-statement": "malformed",
 }  # fmt: skip
 """Why each is dropped; the others: `other_task`."""
 DROPPED = "berth_api_wipe_statements_dropped_total"
@@ -293,6 +329,7 @@ def test_a_forged_statement_is_dropped_and_the_proven_wipe_counts(
             (reason, str(rent.run.node))
         ]
         assert REGISTRY.get_sample_value(DROPPED, {"reason": reason}) == before + 1
+        assert rent.run.row("select count(*) from deploy_systems where wipe_statement is not null")[0] == 0
         assert await rent.steps() is Move.CLOSE
         assert (await rent.run.shown())["outcome"] == "completed"
         assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
