@@ -116,6 +116,14 @@ MUTANTS: list[Mutant] = [
         "tests/wiping/test_recorded_report.py::test_a_recorded_report_is_taken_with_its_statement",
     ),
     _mutant(
+        "the time of the statement is compared with another clock",
+        _ACCEPTED,
+        "        if opened.certificate != x509",
+        "        if abs(said.ended_at.timestamp() - __import__('time').time()) > 60:\n"
+        '            return Objection("other_task", "it was not signed now")\n        if opened.certificate != x509',
+        f"{_ISSUED}::test_a_deploy_system_whose_time_is_another_costs_no_certificate",
+    ),
+    _mutant(
         "an inspection of an adopted machine is from before its tenancy",
         "orchestrator/sites/tenancies.py",
         "wipe_of(report, is_baseline=adopted is None)",

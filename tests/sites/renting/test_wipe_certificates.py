@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -162,6 +163,23 @@ def test_firmware_that_was_compared_with_nothing_is_not_said_to_be_as_before(
         found = (await certificate(rent, site)).link.machine
         assert found is not None
         assert (found.firmware, found.findings) == (said, [])
+
+    play(scene)
+
+
+@pytest.mark.parametrize("minutes", [-30, 30])
+def test_a_deploy_system_whose_time_is_another_costs_no_certificate(
+    play: Play, site: Site, tmp_path: Path, minutes: int
+) -> None:
+    """It has the time of the host that answered it, which is not the database's."""
+    ended_at = (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)).replace(microsecond=0)
+
+    async def scene(rent: Renting) -> None:
+        await to_wipe(rent)
+        await rent.wipe(signing=MachineKey(site, altered(ended_at=ended_at.isoformat())))
+        assert await rent.steps() is Move.CLOSE
+        assert (await concluded(rent, site, tmp_path)).state is AllocationState.RELEASED
+        assert (await certificate(rent, site)).predicate.ended_at == ended_at
 
     play(scene)
 
