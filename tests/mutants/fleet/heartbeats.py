@@ -173,8 +173,8 @@ MUTANTS: list[Mutant] = [
         "waiting: memory grows without a full collection",
         "edge",
         "orchestrator/heap.py",
-        "            gc.collect()\n            collections.note",
-        "            collections.note",
+        "            gc.collect()\n            used = ",
+        "            used = ",
         _CONCURRENT,
     ),
     Mutant(

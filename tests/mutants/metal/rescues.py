@@ -197,7 +197,7 @@ MUTANTS: list[Mutant] = [
         _SITE_TASKS,
         "in (TaskType.REBUILD, TaskType.RESCUE)",
         "is TaskType.REBUILD",
-        f"{_RESCUES}::test_a_rescue_has_the_time_of_its_run",
+        "tests/sites/renting/test_verbs.py::test_a_verb_has_the_time_of_its_run",
     ),
     _rescue(
         "the tenant is let in while the certificate counts",
