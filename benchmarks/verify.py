@@ -15,7 +15,7 @@ import psycopg
 
 from benchmarks.figures import Figure
 from benchmarks.running import bench
-from orchestrator.verification import Verdict, run_checks
+from orchestrator.verification import Bounds, Verdict, run_checks
 
 ALLOCATIONS = 100_000
 NODES = 2_000
@@ -159,27 +159,31 @@ def print_each(verdicts: Iterable[Verdict]) -> None:
         print(f"{verdict.promise:<15} {verdict.seconds:6.2f} s  {verdict.checked}", flush=True)
 
 
+def time_checks(database_url: str, bounds: Bounds | None = None) -> tuple[float, str]:
+    """Seconds of all checks, and a note about the slowest; with `--each` every check is printed.
+
+    Raises RuntimeError if one is not kept: what was seeded is not as commands leave it.
+    """
+    began = time.perf_counter()
+    verdicts = run_checks(database_url, bounds)
+    seconds = time.perf_counter() - began
+    if "--each" in sys.argv:
+        print_each(verdicts)
+    broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
+    if broken:
+        raise RuntimeError(f"what was seeded is not as commands leave it: {broken}")
+    slowest = max(verdicts, key=lambda verdict: verdict.seconds)
+    return seconds, f"slowest: {slowest.promise}, {slowest.seconds:.2f} s"
+
+
 def run(quick: bool) -> list[Figure]:
     """One figure; `quick` checks a tenth, without a limit."""
     count = ALLOCATIONS // 10 if quick else ALLOCATIONS
     with bench() as servers:
         url, _ = servers.fleet(NODES)
         seed_history(url, count)
-        began = time.perf_counter()
-        verdicts = run_checks(url)
-        seconds = time.perf_counter() - began
-    if "--each" in sys.argv:
-        print_each(verdicts)
-    broken = [f"{verdict.promise}: {verdict.violations[0]}" for verdict in verdicts if not verdict.kept]
-    if broken:
-        raise RuntimeError(f"the seeded history is not as commands leave it: {broken}")
-    slowest = max(verdicts, key=lambda verdict: verdict.seconds)
-    return [
-        Figure(
-            f"verify_{count}_allocations", seconds, "s", None if quick else SECONDS_MAX,
-            note=f"slowest: {slowest.promise}, {slowest.seconds:.2f} s",
-        )
-    ]  # fmt: skip
+        seconds, note = time_checks(url)
+    return [Figure(f"verify_{count}_allocations", seconds, "s", None if quick else SECONDS_MAX, note=note)]
 
 
 if __name__ == "__main__":
