@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from functools import cache
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -59,6 +58,7 @@ from tests.wiping.machines import (
 from tests.wiping.sites import DAY, HOUR, MINUTE, NOW, Site, crafted, issued, predicate_of, wiped
 
 LONG_AGO = NOW - 10 * HOUR
+TEXT = certificate().model_dump_json()
 
 
 def verified(found: WipeCertificate, allocation_id: UUID = ALLOCATION) -> VerifiedCertificate:
@@ -189,22 +189,9 @@ def test_a_statement_of_a_node_is_written_as_before() -> None:
     assert "machine" not in json.loads(countersigned_payload(link))
 
 
-@cache
-def document() -> str:
-    return certificate().model_dump_json()
-
-
-@given(st.data())
-def test_a_truncated_certificate_is_refused(data: st.DataObject) -> None:
-    length = data.draw(st.integers(0, len(document()) - 1))
-    with pytest.raises(CertificateRefused) as caught:
-        read_certificate(document()[:length].encode())
-    assert caught.value.reason == "malformed"
-
-
 @given(st.data())
 def test_a_changed_certificate_proves_what_was_signed_or_nothing(data: st.DataObject) -> None:
-    text = document()
+    text = TEXT
     place = data.draw(st.integers(0, len(text) - 1))
     changed = text[:place] + data.draw(st.characters(min_codepoint=32, max_codepoint=126)) + text[place + 1 :]
     try:
