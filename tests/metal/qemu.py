@@ -34,6 +34,8 @@ class Machine:
     """Frames sent to this UDP port arrive at the second network port."""
     serial_socket: Path | None = None
     """Where the serial port is; without one it is written to a file."""
+    keys_awaited_seconds: int = 0
+    """How long the firmware waits for a key before it starts something; a key typed while it initializes may be lost."""
 
     def __post_init__(self) -> None:
         for serial in self.disks:
@@ -91,6 +93,8 @@ class Machine:
                 command += ["-global", "driver=cfi.pflash01,property=secure,value=on"]
             command += ["-drive", f"if=pflash,format=raw,readonly=on,file={code}"]
             command += ["-drive", f"if=pflash,format=raw,file={self.directory}/variables.fd"]
+            if self.keys_awaited_seconds:
+                command += ["-boot", f"menu=on,splash-time={self.keys_awaited_seconds * 1000}"]
         for number, (disk, kind) in enumerate(self.disks.items()):
             drive = f"id=d{number},if=none,format=raw,file={self.disk(disk)},discard=unmap,cache=writeback"
             command += ["-drive", drive, *_device(kind, number, disk)]

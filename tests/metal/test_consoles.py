@@ -55,6 +55,6 @@ def test_a_tenant_types_at_the_firmware_of_its_machine(tmp_path: Path) -> None:
             async with console as descriptor:
                 return await reach_menu(descriptor)
 
-    with Machine(tmp_path, {}, serial_socket=port).running():
+    with Machine(tmp_path, {}, serial_socket=port, keys_awaited_seconds=60).running():
         wait_for(port.exists, "the machine has a serial port")
         assert MENU in asyncio.run(scene())
