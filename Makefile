@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PRODUCT_LOCKS = requirements.lock requirements-libvirt.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign gate upgrade-test mutants mutants-full clean
+.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign gate soak upgrade-test mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -158,6 +158,10 @@ gate: RUNS ?= 20
 gate: CALM ?= 5
 gate: $(STAMP)  ## RUNS=20 MINUTES=30 CALM=5: campaigns with faults and without, before a release (13 hours); goes on where it was killed
 	$(BIN)/python -m tests.campaign.gate --runs "$(RUNS)" --minutes "$(MINUTES)" --calm "$(CALM)"
+
+soak: MINUTES = 90
+soak: $(STAMP)  ## MINUTES=90 SEED=7: a campaign without faults; fails if memory, connections or tables grow (report in build/soak)
+	$(BIN)/python -m tests.campaign.soak --minutes $(MINUTES) --seed $(SEED)
 
 upgrade-test: MINUTES = 1
 upgrade-test: $(STAMP)  ## MINUTES=1 SEED=7: a rolling upgrade from the last release under load, back and forward (6 minutes)

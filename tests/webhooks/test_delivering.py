@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -220,6 +221,29 @@ def test_gone_is_the_end(stage: WebhookStage, receiver: Receiver) -> None:
     stage.append(tenant)
     stage.dispatch()
     assert len(receiver.received) == 2
+
+
+def test_an_attempt_under_way_while_its_webhook_is_disabled_ends_as_disabled(
+    stage: WebhookStage, receiver: Receiver
+) -> None:
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
+
+    def disables_and_fails(link: socket.socket) -> None:
+        assert tenant.call("PATCH", f"/webhooks/{webhook['id']}", {"state": "disabled"}).status_code == 200
+        answers(500)(link)
+
+    receiver.will(disables_and_fails, answers(204))
+    stage.append(tenant)
+    stage.dispatch()
+    (delivery,) = stage.deliveries(tenant, webhook)
+    assert (delivery["state"], delivery["attempts"], delivery["error"]) == ("failed", 1, "webhook_disabled")
+    assert delivery["response_status"] == 500
+    tenant.call("PATCH", f"/webhooks/{webhook['id']}", {"state": "enabled"})
+    tenant.make(f"/webhooks/{webhook['id']}/deliveries/1/replay")
+    stage.dispatch()
+    (delivery,) = stage.deliveries(tenant, webhook)
+    assert (delivery["state"], delivery["error"]) == ("succeeded", None)
 
 
 def test_who_fails_for_long_is_disabled(stage: WebhookStage, receiver: Receiver) -> None:

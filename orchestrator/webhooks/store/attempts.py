@@ -23,7 +23,7 @@ _CLEAR_FAILING = "update webhooks set failing_since = null where id = :webhook_i
 _END = """
 update webhook_deliveries d set
     leased = false, duration_ms = :duration_ms, response_status = :response_status, response_excerpt = :response_excerpt,
-    error = :error, state = :state,
+    error = coalesce(:end_error, :error), state = :state,
     next_attempt_at = case when :state = 'pending' then clock_timestamp() + make_interval(secs => :pause_seconds) end,
     ended_at = case when :state <> 'pending' then clock_timestamp() end,
     history = case when jsonb_array_length(d.history) >= :history_max then d.history - 0 else d.history end || jsonb_build_array(
@@ -64,13 +64,16 @@ async def record_failure(
 ) -> tuple[bool, bool]:
     """Schedule the next attempt after the pause, or end the delivery as failed; locks the webhook.
 
-    It ends after the last attempt (`pause_seconds` None), if the webhook is not enabled, and for a test message. Returns
-    whether the outcome was recorded (False as for `record_success`), and whether the webhook has failed for too long.
+    It ends after the last attempt (`pause_seconds` None), for a test message, and if the webhook is not enabled any more: the
+    delivery's error says so then, and the outcome is in its history. Returns whether the outcome was recorded (False as for
+    `record_success`), and whether the webhook has failed for too long.
     """
     values = {"webhook_id": delivery.webhook_id, "failing_seconds_max": failing_seconds_max}
     webhook = (await tx.execute(_LOCK_FAILED, values)).one()
-    again = pause_seconds is not None and webhook.state == "enabled" and delivery.version is not None
-    recorded = await _end(tx, delivery, attempt, "pending" if again else "failed", pause_seconds or 0.0)
+    unfinished = pause_seconds is not None and delivery.version is not None
+    again = unfinished and webhook.state == "enabled"
+    end_error = f"webhook_{webhook.state}" if unfinished and not again else None
+    recorded = await _end(tx, delivery, attempt, "pending" if again else "failed", pause_seconds or 0.0, end_error)
     if not recorded or delivery.version is None:
         return recorded, False
     await tx.execute(_MARK_FAILING, {"webhook_id": delivery.webhook_id})
@@ -87,14 +90,21 @@ async def lock_expired(tx: Transaction, limit: int) -> list[UUID]:
     return list((await tx.execute(_EXPIRED, {"limit": limit})).scalars())
 
 
-async def _end(tx: Transaction, delivery: LeasedDelivery, attempt: Attempt, state: str, pause_seconds: float) -> bool:
+async def _end(
+    tx: Transaction,
+    delivery: LeasedDelivery,
+    attempt: Attempt,
+    state: str,
+    pause_seconds: float,
+    end_error: str | None = None,
+) -> bool:
     done = await tx.execute(
         _END,
         {
             "webhook_id": delivery.webhook_id, "number": delivery.number, "lease_number": delivery.lease_number,
             "state": state, "duration_ms": attempt.duration_ms, "response_status": attempt.response_status,
-            "response_excerpt": attempt.response_excerpt, "error": attempt.error, "pause_seconds": pause_seconds,
-            "history_max": HISTORY_MAX,
+            "response_excerpt": attempt.response_excerpt, "error": attempt.error, "end_error": end_error,
+            "pause_seconds": pause_seconds, "history_max": HISTORY_MAX,
         },
     )  # fmt: skip
     return done.rowcount == 1
