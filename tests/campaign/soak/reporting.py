@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 import pygal
 from pygal.style import CleanStyle
@@ -116,4 +117,12 @@ def _plot(file: Path, title: str, samples: Sequence[Sample], series: Series) -> 
     for name, values in series.items():
         points = [(round(one.seconds / 60, 2), value) for one, value in zip(samples, values, strict=True)]
         chart.add(name, points[::step])
+    chart.add_xml_filter(_without_scripts)
     file.write_text(chart.render())
+
+
+def _without_scripts(root: Element) -> Element:
+    for parent in list(root.iter()):
+        for script in [child for child in parent if str(child.tag).endswith("script")]:
+            parent.remove(script)
+    return root
