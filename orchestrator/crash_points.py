@@ -156,6 +156,12 @@ class CrashPoint(StrEnum):
     ISSUE_DISCOVERY_AFTER_COMMIT = "issue_discovery.after_commit"
     TAKE_DISCOVERY_BEFORE_COMMIT = "take_discovery.before_commit"
     TAKE_DISCOVERY_AFTER_COMMIT = "take_discovery.after_commit"
+    COMMIT_MAINTENANCE_BEFORE_COMMIT = "commit_maintenance.before_commit"
+    COMMIT_MAINTENANCE_AFTER_COMMIT = "commit_maintenance.after_commit"
+    ADVANCE_WINDOW_BEFORE_COMMIT = "advance_window.before_commit"
+    ADVANCE_WINDOW_AFTER_COMMIT = "advance_window.after_commit"
+    ADVANCE_TASK_BEFORE_COMMIT = "advance_task.before_commit"
+    ADVANCE_TASK_AFTER_COMMIT = "advance_task.after_commit"
     OTHER_COMMAND_BEFORE_COMMIT = "other_command.before_commit"
     OTHER_COMMAND_AFTER_COMMIT = "other_command.after_commit"
 

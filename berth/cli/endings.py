@@ -125,6 +125,8 @@ def _advice(error: BerthError) -> str | None:
         found = error.extra.get("claims", [])
         named = [f"{c['owner_kind']} {c['owner_id']} is {c['state']}: {c['next_step']}" for c in found[:CLAIMS_SHOWN]]
         return "; ".join(named)
+    if error.code == "maintenance_conflict":
+        return _in_the_way_of_a_window(error)
     return REASON_ADVICE.get(str(error.extra.get("reason")))
 
 
@@ -133,6 +135,19 @@ def _own_in_the_way(error: BerthError) -> str | None:
     found = [str(name).replace("s/", " ", 1) for name in error.extra.get("conflicts") or []]
     more = f" and {len(found) - CLAIMS_SHOWN} more" if len(found) > CLAIMS_SHOWN else ""
     return f"yours: {', '.join(found[:CLAIMS_SHOWN])}{more}" if found else None
+
+
+def _in_the_way_of_a_window(error: BerthError) -> str:
+    """The claims that refuse a maintenance window; other tenants' too: only operators commit one."""
+    found = error.extra.get("conflicts") or []
+    named = []
+    for claim in found[:CLAIMS_SHOWN]:
+        kind, _, name = str(claim["owner"]).partition("/")
+        named.append(
+            f"{'maintenance window' if kind == 'maintenance' else kind.removesuffix('s')} {name} is {claim['state']}"
+        )
+    more = f" and {len(found) - CLAIMS_SHOWN} more" if len(found) > CLAIMS_SHOWN else ""
+    return f"in the way: {', '.join(named)}{more}"
 
 
 def _made_before(error: BerthError) -> str:

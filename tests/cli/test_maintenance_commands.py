@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from urllib.parse import parse_qs
 
@@ -79,6 +80,28 @@ def test_a_plan_names_every_resource_and_prints_the_conflicts() -> None:
         assert query.count("resources=") == 2
         assert f"allocations/{ID}" in done.output
         assert "notify" in done.output
+
+
+FIVE = "allocation 0 is active, reservation 1 is active, maintenance window 2 is active, allocation 3 is active, reservation 4"
+
+
+@pytest.mark.parametrize(("number", "named"), [(1, "allocation 0 is active"), (7, f"{FIVE} is active and 2 more")])
+def test_a_refused_commit_names_what_is_in_the_way(number: int, named: str) -> None:
+    owners = ["allocations", "reservations", "maintenance"]
+    conflicts = [{**CONFLICT, "owner": f"{owners[one % 3]}/{one}", "resolution": "refuse"} for one in range(number)]
+    problem = {
+        "code": "maintenance_conflict",
+        "title": "Maintenance conflict",
+        "detail": "claims",
+        "conflicts": conflicts,
+    }
+    with ScriptedServer([Reply(409, problem)] * 2) as server:
+        line = f"maintenance commit --slot {SLOT} {TIMES} --reason firmware"
+        done = against(server, line)
+        assert done.exit_code == 1
+        assert " ".join(done.stderr.split()).endswith(f"; in the way: {named}")
+        shown = json.loads(against(server, f"{line} --output json").stdout)["error"]
+        assert [one["owner"] for one in shown["conflicts"]] == [one["owner"] for one in conflicts]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,19 @@ from enum import StrEnum
 from node_agent.crash_points import CrashPoint as AgentPoint
 from orchestrator.crash_points import CrashPoint as ControlPoint
 from outbox_relay.crash_points import CrashPoint as RelayPoint
-from tests.crashes import ailing, auditing, billing, committing, faulty, hooking, plays, reserving, truncating, turning
+from tests.crashes import (
+    ailing,
+    auditing,
+    billing,
+    committing,
+    faulty,
+    hooking,
+    maintaining,
+    plays,
+    reserving,
+    truncating,
+    turning,
+)
 from tests.crashes.plays import Play
 from tests.crashes.stage import FIRST_AGENT, SECOND_AGENT
 
@@ -184,6 +196,17 @@ SCENARIOS = [
     Scenario(ControlPoint.ISSUE_DISCOVERY_AFTER_COMMIT, WORKER, faulty.a_node_is_discovered),
     Scenario(ControlPoint.TAKE_DISCOVERY_BEFORE_COMMIT, WORKER, faulty.a_node_is_discovered),
     Scenario(ControlPoint.TAKE_DISCOVERY_AFTER_COMMIT, WORKER, faulty.a_node_is_discovered),
+    # Maintenance windows: the first commit of the worker starts one, the second ends it. Of the four of its tasks, two begin.
+    Scenario(ControlPoint.COMMIT_MAINTENANCE_BEFORE_COMMIT, API, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.COMMIT_MAINTENANCE_AFTER_COMMIT, API, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.ADVANCE_WINDOW_BEFORE_COMMIT, WORKER, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.ADVANCE_WINDOW_AFTER_COMMIT, WORKER, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.ADVANCE_WINDOW_BEFORE_COMMIT, WORKER, maintaining.a_window_with_a_task, number=2),
+    Scenario(ControlPoint.ADVANCE_WINDOW_AFTER_COMMIT, WORKER, maintaining.a_window_with_a_task, number=2),
+    Scenario(ControlPoint.ADVANCE_TASK_BEFORE_COMMIT, WORKER, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.ADVANCE_TASK_AFTER_COMMIT, WORKER, maintaining.a_window_with_a_task),
+    Scenario(ControlPoint.ADVANCE_TASK_BEFORE_COMMIT, WORKER, maintaining.a_window_with_a_task, number=2),
+    Scenario(ControlPoint.ADVANCE_TASK_AFTER_COMMIT, WORKER, maintaining.a_window_with_a_task, number=2),
     # The agent, its journal and the node. The first task provisions, the second releases.
     Scenario(AgentPoint.TASK_BEFORE_ACCEPTED, FIRST_AGENT, plays.one_life),
     Scenario(AgentPoint.TASK_AFTER_ACCEPTED, FIRST_AGENT, plays.one_life),

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,8 +48,8 @@ IN_A_HURRY = {
         "BERTH_LOG_AGE_SECONDS_MIN": "0",
         "BERTH_LOG_VERSIONS_MIN": str(LOG_VERSIONS_MIN),
     },
-    **{f"agent {node.name}": {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"} for node in plan_fleet(AGENTS)},
 }
+HEARTBEATS = {"BERTH_AGENT_HEARTBEAT_SECONDS": "0.5"}
 
 _NOT_RECORDED_ONCE = """
 select o.scope, o.key, o.code from operations o
@@ -65,13 +65,18 @@ group by request_id, action, subject having count(*) > 1
 """Requests without an operation that have more than one audit row."""
 
 
-def options(directory: Path) -> StackOptions:
-    """The stack of a stage: every process of the test build, each with its own crash file."""
-    names = ["api", "node-api", "issuer", "relay", "worker", "webhooks", FIRST_AGENT, SECOND_AGENT]
+def options(directory: Path, agents: int = AGENTS, of_agents: Mapping[str, str] | None = None) -> StackOptions:
+    """The stack of a stage: every process of the test build, each with its own crash file. `of_agents`: their variables."""
+    fleet = {f"agent {node.name}": {**HEARTBEATS, **(of_agents or {})} for node in plan_fleet(agents)}
     environment = {
-        name: {"BERTH_CRASH_AT_FILE": str(crash_file(directory, name)), **IN_A_HURRY.get(name, {})} for name in names
+        name: {
+            "BERTH_CRASH_AT_FILE": str(crash_file(directory, name)),
+            **IN_A_HURRY.get(name, {}),
+            **fleet.get(name, {}),
+        }
+        for name in ["api", "node-api", "issuer", "relay", "worker", "webhooks", *fleet]
     }
-    return StackOptions(directory, agents=AGENTS, wished_port=None, launcher="tests.testbuild", environment=environment)
+    return StackOptions(directory, agents=agents, wished_port=None, launcher="tests.testbuild", environment=environment)
 
 
 def crash_file(directory: Path, name: str) -> Path:
@@ -104,7 +109,7 @@ class Stage(Whole):
 
     def node(self, agent: str) -> PlannedNode:
         """The node that an agent is for."""
-        (found,) = [node for node in plan_fleet(AGENTS) if f"agent {node.name}" == agent]
+        (found,) = [node for node in plan_fleet(self.stack.options.agents) if f"agent {node.name}" == agent]
         return found
 
     def start(self, *names: str) -> None:
