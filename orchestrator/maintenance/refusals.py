@@ -17,9 +17,9 @@ class MaintenanceConflict(Problem):
     @classmethod
     def of(cls, conflicts: Sequence[JsonObject]) -> Self:
         """The refusal that names these claims."""
+        counted, them = ("1 claim is", "it") if len(conflicts) == 1 else (f"{len(conflicts)} claims are", "them")
         return cls(
-            f"{len(conflicts)} claims are in the way of the window; end or move them, choose another time,"
-            " or let the window notify allocations",
+            f"{counted} in the way of the window; end or move {them}, choose another time, or let the window notify allocations",
             conflicts=list(conflicts),
         )
 

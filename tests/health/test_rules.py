@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hypothesis.strategies import sampled_from
 
+from node_agent.settings import Settings as AgentSettings
 from orchestrator.allocations.health import (
     HEALTHY,
     Condition,
@@ -15,6 +16,8 @@ from orchestrator.allocations.health import (
     condition_after,
     condition_after_deadline,
 )
+from orchestrator.operations.execution import Limits
+from worker.settings import Settings as WorkerSettings
 
 DEADLINES = HealthDeadlines(lost_seconds=5, release_seconds=9)
 
@@ -100,3 +103,11 @@ def test_only_a_lost_allocation_may_be_kept_without_a_deadline_and_an_unreachabl
         assert DEADLINES.seconds_of(Condition(Health.LOST, cause)) == 9
     assert DEADLINES.seconds_of(HEALTHY) is None
     assert DEADLINES.seconds_of(Condition(Health.DEGRADED, OutageCause.GUEST_UNREACHABLE)) is None
+
+
+def test_by_default_an_outage_is_noticed_within_30_s_and_a_lost_allocation_is_released_after_a_day() -> None:
+    agent, worker = AgentSettings.model_fields, WorkerSettings.model_fields
+    seen, sent = (agent[name].default for name in ("agent_guest_check_seconds", "agent_heartbeat_seconds"))
+    assert seen + sent <= 30
+    assert sent < worker["node_silent_seconds"].default <= 30
+    assert worker["lost_release_seconds"].default == Limits().lost_release_seconds == 24 * 3_600

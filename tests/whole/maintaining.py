@@ -26,8 +26,8 @@ from tests.support.whole_stack import Tenant
 
 PLUGIN = "firmware"
 TASK_SECONDS = 30
-WINDOW_SECONDS = 91
-"""A second more than a window with this task needs."""
+SECONDS_MIN = 180
+"""Twice what a window with this task needs: it may be committed after its start, and its nodes wait for their units."""
 LEAD_SECONDS = 12
 """From the plan to the start of the window. Nothing that is asserted before the start is another after it."""
 HOLDER = "story"
@@ -70,6 +70,7 @@ class Story:
     plugins: Path
     tenant: Tenant
     other: Tenant
+    seconds: int
     starts_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     busy, idle, neighbour = "eu-1-slice-1", "us-1-slice-1", "eu-1-slice-2"
@@ -77,7 +78,7 @@ class Story:
     @property
     def ends_at(self) -> datetime:
         """When the window is over."""
-        return self.starts_at + timedelta(seconds=WINDOW_SECONDS)
+        return self.starts_at + timedelta(seconds=self.seconds)
 
     def schedule(self) -> None:
         """From now on the window is one that begins soon."""
@@ -217,13 +218,23 @@ class Story:
         names = {str(node.id): node.name for node in map(self.node, (self.busy, self.idle))}
         return {names[one["node_id"]]: one for one in self.berth(f"tasks {window_id}")["items"]}
 
+    def await_completed(self, window_id: UUID, name: str) -> None:
+        """The task of the window on the node has completed."""
+        node_id = self.node(name).id
+
+        def completed() -> bool:
+            tasks = self.stage.admin.get_maintenance(window_id).tasks
+            return [one.state for one in tasks if one.node_id == node_id] == ["completed"]
+
+        wait_for(completed, f"the task of the window on {name} has completed")
+
     def await_end(self, window_id: UUID, *, sooner: bool) -> None:
         """The window ends by itself. `sooner`: as if the time had come; its claims keep theirs, which no command changes."""
         if sooner:
             self.stage.execute(_SOONER, window_id)
         wait_for(
             lambda: self.stage.admin.get_maintenance(window_id).state == "ended",
-            "the window ends by itself", WINDOW_SECONDS + 60,
+            "the window ends by itself", SECONDS_MIN + 60,
         )  # fmt: skip
 
 

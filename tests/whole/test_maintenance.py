@@ -17,7 +17,7 @@ from orchestrator.crash_points import CrashPoint
 from tests.crashes.stage import Stage, options
 from tests.support.waiting import wait_for
 from tests.webhooks.receivers import Receiver, receiving
-from tests.whole.maintaining import HOLDER, PLUGIN, TASK_SECONDS, Story, install_plugin
+from tests.whole.maintaining import HOLDER, PLUGIN, SECONDS_MIN, TASK_SECONDS, Story, install_plugin
 
 BUSY, IDLE, NEIGHBOUR = Story.busy, Story.idle, Story.neighbour
 SLOTS = ",".join(map(str, range(8)))
@@ -46,7 +46,7 @@ def test_a_window_is_planned_waits_runs_its_task_and_ends_by_itself(
 ) -> None:
     """The worker is killed when the window has begun, and again when the first task is signed."""
     (plugins / "runs").unlink(missing_ok=True)
-    story = Story(stage, plugins, stage.tenant(), stage.tenant())
+    story = Story(stage, plugins, stage.tenant(), stage.tenant(), 3_600 if sooner else SECONDS_MIN)
     with receiving() as (receiver,):
         story.tenant.client.create_webhook(url=receiver.url, types=["allocation.maintenance"])
         with story.without(NEIGHBOUR):
@@ -65,7 +65,7 @@ def test_a_window_is_planned_waits_runs_its_task_and_ends_by_itself(
         stage.await_death("worker", SIGNED)
     wait_for(lambda: story.runs() == [SLOTS], "the agent runs the task while no worker does")
     stage.start("worker")
-    wait_for(lambda: story.tasks(window_id)[IDLE]["state"] == "completed", "the result is recorded")
+    story.await_completed(window_id, IDLE)
     waiting = story.tasks(window_id)[BUSY]
     assert (waiting["state"], waiting["waits_for"], waiting["begun_at"]) == ("waiting", "units", None)
     assert story.tenant.client.get_resource(story.slot(IDLE, 0)).state == "out_of_service"
@@ -77,7 +77,7 @@ def test_a_window_is_planned_waits_runs_its_task_and_ends_by_itself(
         with pytest.raises(SkuUnavailable):
             story.tenant.create(region="eu-1")
     assert story.available("eu-1")[0] == 6
-    wait_for(lambda: story.tasks(window_id)[BUSY]["state"] == "completed", "its units are clean and the task is done")
+    story.await_completed(window_id, BUSY)
     assert [one["evidence"] for one in story.tasks(window_id).values()] == ["BIOS 1.2"] * 2
     story.await_end(window_id, sooner=sooner)
     assert story.runs() == [SLOTS] * 2
@@ -130,7 +130,7 @@ def _require_committed(
     assert available == 0
     assert earliest is not None
     assert earliest >= story.ends_at
-    assert story.available("eu-1")[0] == 6
+    assert (story.available("eu-1")[0], story.free_now("us-1")) == (6, 0)
     for region, gpus in (("us-1", 1), ("eu-1", 8)):
         with pytest.raises(SkuUnavailable):
             story.tenant.create(region=region, gpus=gpus)
