@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -28,6 +28,7 @@ from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_all
 from tests.consumers.metered import meter_all
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
 from tests.reservations.turning_over.consuming import consumed, soon, violations
+from tests.support.passing_time import let_come
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import wait_past
 from worker.sweepers.allocation_ends import announce_ends, release_ended
@@ -174,9 +175,10 @@ def test_an_end_that_passed_while_the_request_waited_for_its_lock_stays(database
     seeded = seed_with_seats(database_url)
 
     async def way(client: ReservationClient) -> None:
-        end = soon()
-        made = create_allocation(database_url, seeded, ends_at=end)
+        made = create_allocation(database_url, seeded, ends_at=at(600))
         await provision(client.context, database_url, made)
+        let_come(database_url, allocation_of(database_url, made)["ends_at"] - timedelta(seconds=4))
+        end = allocation_of(database_url, made)["ends_at"]
         with connect(database_url) as rival:
             rival.execute("begin")
             rival.execute("select from nodes for no key update")
@@ -218,22 +220,21 @@ def test_the_notice_is_repeated_for_the_new_end_and_the_release_waits_for_it(dat
     notices = "select payload ->> 'ends_at' from outbox where event_type = 'reservation.ending' order by id"
 
     async def way(client: ReservationClient) -> None:
-        first, later, last = at(30), at(600), soon()
-        made = create_allocation(database_url, seeded, ends_at=first)
+        made = create_allocation(database_url, seeded, ends_at=at(30))
         await provision(client.context, database_url, made)
         for _ in range(2):
             await announce_ends(client.context, 10)
         assert len(rows_of(database_url, notices)) == 1
-        await ends(client, made, later)
+        await ends(client, made, at(600))
         await announce_ends(client.context, 10)
         assert len(rows_of(database_url, notices)) == 1, "the end is far"
-        for end in (at(40), last):
-            body = await ends(client, made, end)
+        for seconds in (40, 4):
+            body = await ends(client, made, at(seconds))
             for _ in range(2):
                 await announce_ends(client.context, 10)
             assert rows_of(database_url, notices)[-1] == (body["ends_at"],)
         assert len(rows_of(database_url, notices)) == 3
-        await wait_past(last)
+        await wait_past(datetime.fromisoformat(body["ends_at"]))
         await release_ended(client.context, 10)
         assert allocation_of(database_url, made)["state"] == "releasing"
 

@@ -93,7 +93,7 @@ def test_an_overdue_hold_in_the_way_expires_in_the_same_transaction(database_url
         made = await renting(client, at(600))
         node = [one.id for one in seeded.nodes].index(claim_of(database_url, made)["node_id"])
         names = (client.slot(_index(client, made), node), client.slot(3, 1 - node), "seat-0")
-        held = await client.held(*names, starts_at=at(900), tenant_id=other, ttl_seconds=2)
+        held = await client.held(*names, starts_at=at(900), tenant_id=other, ttl_seconds=5)
         assert refusal(await set_end(client, made, None)) == (409, "resource_busy")
         used = "select gpus_used from tenant_quotas where tenant_id = %s"
         assert row_of(database_url, used, other)["gpus_used"] == 2

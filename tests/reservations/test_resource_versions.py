@@ -16,7 +16,8 @@ from tests.allocations.driving import provision
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
 from tests.reservations.turning_over.consuming import consumed, soon
-from tests.support.waiting import async_wait_for, wait_past
+from tests.support.passing_time import let_come
+from tests.support.waiting import async_wait_for
 from worker.sweepers.reservations import sweep_windows_over
 
 
@@ -100,15 +101,15 @@ def test_a_window_that_passes_while_its_units_are_waited_for_is_seen_in_the_vers
     seeded = seed_with_seats(database_url, seats=0)
 
     async def way(client: ReservationClient) -> None:
-        change = soon(1)
+        change = soon(3_600)
         first = await client.held(client.slot(0), client.slot(1), ends_at=change)
         second = await client.held(
-            client.slot(1), client.slot(2), starts_at=change, ends_at=change + timedelta(seconds=1)
+            client.slot(1), client.slot(2), starts_at=change, ends_at=change + timedelta(seconds=6)
         )
         for one in (first, second):
             await client.confirm(one)
         await provision(client.context, client.url, await consumed(client, first, sku=SLICE_SKU))
-        await wait_past(change)
+        let_come(database_url, change)
         watcher = Watcher(client, client.slot(1), client.slot(2))
         waiting = await consumed(client, second, sku=SLICE_SKU)
         await watcher.until(client.slot(2), "available")

@@ -23,6 +23,7 @@ from tests.allocations.driving import clean_up, provision, release, rows_of
 from tests.allocations.seeding import SLICE_SKU, Seeded, add_node, connect, make_context
 from tests.reservations.holding import ReservationClient, seed_with_seats
 from tests.reservations.turning_over.consuming import consume, consumed, violations
+from tests.support.passing_time import let_pass
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_windows_over
@@ -38,23 +39,6 @@ OVERRUN = [
     ("provision", 1, 0, 1), ("an_hour_passes", 0, 0, 1), ("an_hour_passes", 0, 0, 1), ("sweep", 0, 0, 1),
 ]  # fmt: skip
 """One that overran, and the next one that waits and starts."""
-
-# Earlier windows first: no two that follow each other overlap in between.
-_AN_HOUR = """
-do $$
-declare one record; begin
-    for one in select id from claims where closed_at is null order by lower(during), id loop
-        update claims set during = tstzrange(lower(during) - interval '1 hour', upper(during) - interval '1 hour'),
-               waits_until = waits_until - interval '1 hour' where id = one.id;
-    end loop;
-    update reservations set starts_at = starts_at - interval '1 hour', ends_at = ends_at - interval '1 hour',
-           hold_until = hold_until - interval '1 hour', expires_at = expires_at - interval '1 hour',
-           waits_until = waits_until - interval '1 hour';
-    update allocations set ends_at = ends_at - interval '1 hour', waits_until = waits_until - interval '1 hour';
-    update outbox set payload = payload || jsonb_build_object(
-        'judged_at', rfc3339((payload ->> 'judged_at')::timestamptz - interval '1 hour')) where payload ? 'judged_at';
-end $$
-"""
 
 
 @dataclass
@@ -76,8 +60,7 @@ class World:
             if answer.status == 201:
                 self.reservations.append(max(row[0] for row in rows_of(client.url, "select id from reservations")))
         elif command == "an_hour_passes":
-            with connect(client.url) as connection:
-                connection.execute(_AN_HOUR.encode())
+            let_pass(client.url, timedelta(hours=1))
         elif command == "sweep":
             await self._sweep()
         elif command == "sweep_units":
