@@ -11,12 +11,12 @@ from node_agent.drivers.libvirt.network.networks import TenantNetworks
 from node_agent.drivers.libvirt.network.rules import Naming
 from tests.libvirt_driver.network.stage import A1, A2, node_with, policy, sh
 
+# Prints what it hears, or ends when nothing has come for a while after the client has ended.
 _SERVER = """
-import socket
+import select, socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as it:
-    it.bind(("0.0.0.0", 67)); it.settimeout(2); print("listening", flush=True)
-    try: print(it.recv(100).decode())
-    except TimeoutError: pass
+    it.bind(("0.0.0.0", 67)); print("listening", flush=True)
+    if it in select.select([it, sys.stdin], [], [])[0] or select.select([it], [], [], 2.0)[0]: print(it.recv(100).decode())
 """
 _CLIENT = """
 import socket, sys
@@ -29,8 +29,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as it:
 def asked(client: str, server: str) -> str:
     """What a server hears of a request to all: `asked`, or nothing."""
     listening = subprocess.Popen(
-        ["ip", "netns", "exec", server, sys.executable, "-Sc", _SERVER], stdout=subprocess.PIPE, text=True
-    )
+        ["ip", "netns", "exec", server, sys.executable, "-Sc", _SERVER],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert listening.stdout is not None
     assert listening.stdout.readline() == "listening\n"
     subprocess.run(["ip", "netns", "exec", client, sys.executable, "-Sc", _CLIENT], check=True)

@@ -12,26 +12,24 @@ from tests.libvirt_driver.network.stage import A1, A2
 MARK = b"berth-test-frame"
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 ALL_NODES = "33:33:00:00:00:01"
-# Prints the numbers of those that arrive, until as many have come or it is silent.
 SENDER = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as it:
     it.bind(("eth0", 0))
     for frame in sys.argv[1:]: it.send(bytes.fromhex(frame))
 """
+# Prints the numbers of those that arrive, until as many have come or, once the sender has ended, it is silent.
 _RECEIVER = """
-import socket, sys
-mark, wanted = bytes.fromhex(sys.argv[1]), int(sys.argv[2])
+import select, socket, sys
+mark, wanted, left = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), [sys.stdin]
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as it:
-    it.bind(("eth0", 3));
-    it.settimeout(2.0); print("listening", flush=True); seen = 0
-    try:
-        while seen < wanted:
-            data, origin = it.recvfrom(2000)
-            at = data.find(mark)
-            # 4: PACKET_OUTGOING, an answer that quotes a frame.
-            if at >= 0 and origin[2] != 4: seen += 1; print(data[at + len(mark)], flush=True)
-    except TimeoutError: pass
+    it.bind(("eth0", 3)); print("listening", flush=True); seen = 0
+    while seen < wanted and (ready := select.select([it, *left], [], [], None if left else 2.0)[0]):
+        if it not in ready: left = []; continue
+        data, origin = it.recvfrom(2000)
+        at = data.find(mark)
+        # 4: PACKET_OUTGOING, an answer that quotes a frame.
+        if at >= 0 and origin[2] != 4: seen += 1; print(data[at + len(mark)], flush=True)
 """
 
 
@@ -110,7 +108,7 @@ def arrived() -> list[str]:
     known = frames()
     receiver = subprocess.Popen(
         ["ip", "netns", "exec", "a2", sys.executable, "-Sc", _RECEIVER, MARK.hex(), str(len(known))],
-        stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert receiver.stdout is not None
     assert receiver.stdout.readline() == "listening\n"
