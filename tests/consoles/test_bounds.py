@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import socket as sockets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from berth.local.servers import LocalPostgres
 from node_agent.wire.console import DATA, FRAME_BYTES_MAX, frame
 from orchestrator.consoles.pace import Pace
 from tests.consoles.conftest import BOUNDS
 from tests.consoles.stage import ConsoleStage, console_stage
 from tests.consoles.talking import attached, ending, message, refused
-from tests.databases import copied_database
 from tests.support.waiting import wait_for
 
-SHORT = {
-    **BOUNDS, "BERTH_CONSOLE_DIAL_SECONDS": "0.5", "BERTH_CONSOLE_IDLE_SECONDS": "0.7", "BERTH_CONSOLE_SESSION_SECONDS": "2",
-    "BERTH_CONSOLE_STALL_SECONDS": "0.4", "BERTH_CONSOLE_SESSIONS_MAX": "2",
-    "BERTH_CONSOLE_OUTPUT_BYTES_PER_SECOND": "1000000000",
+# A bound that is reached soon ends a session for its own reason only if no other one can be reached before.
+PATIENT = {
+    **BOUNDS, "BERTH_CONSOLE_DIAL_SECONDS": "60", "BERTH_CONSOLE_IDLE_SECONDS": "60", "BERTH_CONSOLE_SESSION_SECONDS": "120",
+    "BERTH_CONSOLE_SESSIONS_MAX": "2", "BERTH_CONSOLE_OUTPUT_BYTES_PER_SECOND": "1000000000",
 }  # fmt: skip
 GROWTH_BYTES_MAX = 24 * 2**20
 """More than the buffers of one session and of its connections; far less than what is sent."""
+Bounded = Callable[..., ConsoleStage]
 
 
-@pytest.fixture(scope="module")
-def short(
-    postgres_server: LocalPostgres, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ConsoleStage]:
-    """A process whose bounds are reached soon."""
-    directory = tmp_path_factory.mktemp("short")
-    with (
-        copied_database(postgres_server, migrated_template) as url,
-        console_stage(url, directory, **SHORT) as running,
-    ):
-        yield running
+@pytest.fixture
+def bounded(database_url: str, tmp_path: Path) -> Iterator[Bounded]:
+    """Start a process of which these bounds are reached soon."""
+    with ExitStack() as stack:
+        yield lambda **soon: stack.enter_context(
+            console_stage(
+                database_url,
+                tmp_path,
+                **{**PATIENT, **{f"BERTH_CONSOLE_{name}_SECONDS": value for name, value in soon.items()}},
+            )
+        )
 
 
 def test_of_two_at_once_one_types(stage: ConsoleStage) -> None:
@@ -78,7 +79,8 @@ def test_a_tenant_has_so_many_sessions(stage: ConsoleStage) -> None:
         stage.ended(session_id)
 
 
-def test_a_process_has_so_many_sessions(short: ConsoleStage) -> None:
+def test_a_process_has_so_many_sessions(bounded: Bounded) -> None:
+    short = bounded()
     allocations = [short.active() for _ in range(3)]
     key = short.key()
     with attached(short.api, key, allocations[0]) as one, attached(short.api, key, allocations[1]) as two:
@@ -87,14 +89,16 @@ def test_a_process_has_so_many_sessions(short: ConsoleStage) -> None:
         assert {message(one)["type"], message(two)["type"]} == {"waiting"}
 
 
-def test_without_an_agent_the_session_ends(short: ConsoleStage) -> None:
+def test_without_an_agent_the_session_ends(bounded: Bounded) -> None:
+    short = bounded(DIAL="0.5")
     with attached(short.api, short.key(), short.active()) as socket:
         session_id = message(socket)["session_id"]
         assert ending(socket) == (4503, "agent_absent")
     assert short.ended(session_id)["reason"] == "agent_absent"
 
 
-def test_silence_ends_the_session(short: ConsoleStage) -> None:
+def test_silence_ends_the_session(bounded: Bounded) -> None:
+    short = bounded(IDLE="0.7")
     with attached(short.api, short.key(), short.active()) as socket:
         session_id = message(socket)["session_id"]
         short.joined(session_id)
@@ -103,7 +107,8 @@ def test_silence_ends_the_session(short: ConsoleStage) -> None:
 
 
 @pytest.mark.full
-def test_a_session_that_is_never_silent_ends_too(short: ConsoleStage) -> None:
+def test_a_session_that_is_never_silent_ends_too(bounded: Bounded) -> None:
+    short = bounded(SESSION="5")
     with attached(short.api, short.key(), short.active()) as socket:
         session_id = message(socket)["session_id"]
         agent = short.joined(session_id)
@@ -117,8 +122,9 @@ def test_a_session_that_is_never_silent_ends_too(short: ConsoleStage) -> None:
 
 
 @pytest.mark.full
-def test_a_flood_beside_a_slow_reader_takes_no_memory(short: ConsoleStage) -> None:
+def test_a_flood_beside_a_slow_reader_takes_no_memory(bounded: Bounded) -> None:
     """The process stops to read the agent, which drops what finds no room; a client that reads nothing is cut off."""
+    short = bounded(STALL="0.4")
     assert short.process.process is not None
     watched = psutil.Process(short.process.process.pid)
     with attached(short.api, short.key(), short.active(), max_queue=1) as socket:
