@@ -14,10 +14,10 @@ from orchestrator.nodes.commands.orphans import report_orphan
 from orchestrator.nodes.inventory_queries import compare_inventories, find_actionable_orphans
 from orchestrator.operations.execution import Context
 from orchestrator.operations.store.operations import Operation
-from orchestrator.verification.all_checks import run_checks
 from tests.allocations.driving import clean_up, provision, release, row_of, rows_of
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import Seeded
+from tests.support.verifying import broken_promises
 
 EVERYTHING = uuid.UUID(int=0)
 
@@ -65,7 +65,7 @@ def slots_out_of_service(url: str) -> list[int]:
 
 def kept(url: str) -> list[str]:
     """What berth verify finds, besides what needs the relay."""
-    return [str(broken) for broken in (*violations(url), *(v for v in run_checks(url) if not v.kept))]
+    return [str(broken) for broken in (*violations(url), *broken_promises(url).items())]
 
 
 async def end(context: Context, url: str, seeded: Seeded, allocation_id: uuid.UUID) -> None:

@@ -14,12 +14,12 @@ from berth.local.servers import LocalPostgres
 from node_agent.protocol import FailureCode
 from orchestrator.consoles.commands import end_lost_session, issue_task
 from orchestrator.operations.execution import Context
-from orchestrator.verification.all_checks import run_checks
 from tests.allocations.driving import failed, report, run_with
 from tests.consoles.conftest import BOUNDS
 from tests.consoles.stage import ConsoleStage, console_stage
 from tests.consoles.talking import attached, ending, message
 from tests.databases import copied_database
+from tests.support.verifying import broken_promises
 from tests.support.waiting import wait_for
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 
@@ -56,7 +56,7 @@ def test_the_sessions_of_a_killed_process_are_ended(doomed: ConsoleStage) -> Non
     assert task["state"] == "superseded"
     ends = doomed.rows("select detail, principal_kind from audit_pending where action = 'allocation.console_end'")
     assert [(one["detail"]["reason"], one["principal_kind"]) for one in ends] == [("process_lost", "worker")]
-    assert [str(check) for check in run_checks(doomed.url) if not check.kept] == []
+    assert broken_promises(doomed.url) == {}
 
 
 def test_a_session_that_its_process_never_ended_ends_by_its_deadline(stage: ConsoleStage) -> None:

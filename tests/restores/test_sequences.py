@@ -10,7 +10,6 @@ import pytest
 from berth.cli.deployment.restore import gate
 from berth.cli.deployment.restore.running import run_restore
 from berth.local.servers import LocalPostgres
-from orchestrator.verification import run_checks
 from tests.allocations.driving import claim_of, provision, rows_of, run_with
 from tests.allocations.reconciling import kept
 from tests.allocations.seeding import connect, create_allocation, seed
@@ -18,6 +17,7 @@ from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_reg
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.restores.conftest import NO_NATS
+from tests.support.verifying import broken_promises
 
 _DRAWN = """
 select sequencename, coalesce(last_value, start_value), max_value from pg_sequences where schemaname = 'public' order by 1
@@ -124,7 +124,7 @@ def test_an_allocation_without_a_task_gets_a_new_fence(database_url: str) -> Non
     )  # fmt: skip
     assert started == [(before[requested],), (claim_of(database_url, requested)["fence"],)], "a workflow begins anew"
     run_with(database_url, lambda context: provision(context, database_url, requested))
-    assert [verdict for verdict in run_checks(database_url) if not verdict.kept] == []
+    assert broken_promises(database_url) == {}
     with psycopg.connect(database_url, autocommit=True) as connection:
         restore, _ = gate.begin(connection)
         with pytest.raises(psycopg.DatabaseError, match="its sequences are not raised"):

@@ -16,12 +16,12 @@ from orchestrator.notifications.commands import open_subscription
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Context
 from orchestrator.problems import TenantDeleted
-from orchestrator.verification import run_checks
 from tests.allocations.driving import run_with
 from tests.api.calling import Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent, ssh_key
 from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
 from tests.support.public_api import PublicApi
+from tests.support.verifying import broken_promises
 from tests.support.waiting import wait_for
 
 NOTHING = {"allocations": 0, "reservations": 0, "cleanups": 0}
@@ -51,8 +51,7 @@ def url(api: PublicApi, postgres_server: LocalPostgres) -> str:
 
 def require_promises(url: str) -> None:
     """`berth verify` finds no violation."""
-    verdicts = run_checks(url)
-    assert [verdict for verdict in verdicts if not verdict.kept] == []
+    assert broken_promises(url) == {}
 
 
 def test_a_tenant_is_deleted_once_and_stays_readable(api: PublicApi, admin: Caller) -> None:

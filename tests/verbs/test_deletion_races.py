@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from berth.local.servers import LocalPostgres
-from orchestrator.verification import run_checks
 from tests.api.calling import Caller, Place, at_once, fresh, new_place, new_tenant, one_gpu, problem, ssh_key
 from tests.api.reservations.reserving import DAY, HOLDER, moment
 from tests.at_length import at_length
 from tests.support.paused_commits import in_order
 from tests.support.public_api import PublicApi
+from tests.support.verifying import broken_promises
 
 Write = Callable[[], httpx.Response]
 ROUNDS = 6
@@ -142,7 +142,7 @@ def url(api: PublicApi, postgres_server: LocalPostgres) -> str:
 
 def require_promises(url: str) -> None:
     """`berth verify` finds no violation."""
-    assert [verdict for verdict in run_checks(url) if not verdict.kept] == []
+    assert broken_promises(url) == {}
 
 
 @pytest.mark.parametrize("prepare", at_length(HOLDING, HOLDING[:2]), ids=name_of)

@@ -16,7 +16,6 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.commands.nodes import cordon_node, retire_node
 from orchestrator.nodes.deploy_systems.run_rules import Move
 from orchestrator.sites.commands.runs import advance_run
-from orchestrator.verification.all_checks import run_checks
 from orchestrator.wipes.certificate import MachineFindings, read_certificate, verify_certificate
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
@@ -28,6 +27,7 @@ from tests.sites.renting.killed_workers import QUICK, Workers
 from tests.sites.renting.machine_key import MachineKey
 from tests.sites.renting.tenancy import LARGE, SMALL
 from tests.sites.running import Run
+from tests.support.verifying import broken_promises
 from tests.wiping.sites import Site
 
 WORK = "select kind, outcome, allocation_id from deploy_runs order by id"
@@ -59,8 +59,7 @@ def test_a_release_inspects_first_and_then_wipes_every_disk(play: Callable[[Scen
         assert rent.run.is_undone()
         proofs = rent.row["release_result"]["evidence"]["devices"]
         assert [(one["device"], one["proven"]) for one in proofs] == [("disk S1", True), ("disk S2", True)]
-        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
-        assert not any(found.values()), found
+        assert broken_promises(rent.url) == {}
 
     play(scene)
 
@@ -286,8 +285,7 @@ def test_an_adoption_for_the_wrong_tenant_is_undone_by_statements_while_no_agent
         assert (machine.power, machine.effects, rent.commands()) == ("On", [], [])
         await rent.adopt()
         assert (rent.allocation != first, rent.row["state"]) == (True, "active")
-        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
-        assert not any(found.values()), found
+        assert broken_promises(rent.url) == {}
 
     play(scene)
 

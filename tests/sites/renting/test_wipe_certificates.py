@@ -28,7 +28,6 @@ from orchestrator.allocations.outcomes import Retry
 from orchestrator.allocations.queries import find_wipe_certificate
 from orchestrator.allocations.states import AllocationState
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
-from orchestrator.verification.all_checks import run_checks
 from orchestrator.wipes.certificate import (
     VerifiedCertificate,
     machine_claims,
@@ -43,6 +42,7 @@ from tests.sites.renting.forgeries import FORGERIES, REASONS, altered
 from tests.sites.renting.machine_key import MachineKey
 from tests.sites.renting.tenancy import LARGE, Renting, Scene
 from tests.sites.running import Run, inspect, to_work
+from tests.support.verifying import broken_promises
 from tests.wiping.sites import Site
 
 Play = Callable[[Scene], None]
@@ -212,8 +212,7 @@ def test_a_forged_statement_is_dropped_and_the_proven_wipe_counts(
         assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
         with pytest.raises(WipeCertificateMissing):
             await certificate(rent, site)
-        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
-        assert not any(found.values()), found
+        assert broken_promises(rent.url) == {}
 
     play(scene)
 
@@ -242,8 +241,7 @@ def test_a_statement_of_another_release_that_was_stored_certifies_nothing(
         assert rent.claim["closed_at"] is not None
         assert rent.run.row("select count(*) from wipe_certificates")[0] == 0
         assert "wipe_statement" in rent.row["release_result"], "what was not certified is kept"
-        found = {verdict.promise: verdict.violations for verdict in run_checks(rent.url)}
-        assert not any(found.values()), found
+        assert broken_promises(rent.url) == {}
 
     play(scene)
 
