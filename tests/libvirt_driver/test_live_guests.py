@@ -146,6 +146,7 @@ def test_an_agent_without_libvirtd_says_so(harness: LibvirtHarness, tmp_path: Pa
     harness.clean(tmp_path)
 
 
+@pytest.mark.timeout(600)
 def test_guests_outlive_a_libvirtd_that_is_killed(harness: LibvirtHarness, tmp_path: Path) -> None:
     """In a libvirtd of this test's own: other tests share theirs."""
     root = Path(__file__).parents[2]

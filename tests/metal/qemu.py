@@ -125,7 +125,10 @@ def wait_until_ssh(command: list[str], seconds_max: float = 400) -> str:
     printed: list[str] = []
 
     def answers() -> bool:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        except subprocess.TimeoutExpired:
+            return False
         printed.append(done.stdout)
         return done.returncode == 0
 

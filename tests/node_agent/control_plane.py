@@ -50,7 +50,7 @@ from node_agent.protocol import (
 )
 from node_agent.wire.networks import SpanAnswer
 from tests.node_agent.authority import Authority
-from tests.support.waiting import async_wait_for
+from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for
 
 
 def public_key_of(csr_pem: str) -> bytes:
@@ -175,7 +175,7 @@ class ControlPlane:
         await self.until(lambda: bool(self.results[task_id]))
         return self.results[task_id][0]
 
-    async def until(self, condition: Callable[[], bool], seconds_max: float = 40.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds_max: float = WAIT_SECONDS_MAX) -> None:
         """Wait for something that a request of the agent brings about."""
         async with asyncio.timeout(seconds_max), self.changed:
             await self.changed.wait_for(condition)

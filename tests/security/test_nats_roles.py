@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,7 +119,7 @@ def test_no_reply_becomes_an_event(server: LocalNats, user: NatsUser, call: str,
         inbox = f"_INBOX{answered and '_' + answered}.after"
         heard = await client.subscribe(inbox)
         await client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=inbox)
-        await heard.next_msg(timeout=5)  # the server takes the calls of a connection in order
+        await heard.next_msg(timeout=30)  # the server takes the calls of a connection in order
 
     as_user(server, user, inject)
     assert messages_of(server) == before
@@ -129,11 +130,11 @@ def test_no_acknowledgement_becomes_an_event(server: LocalNats) -> None:
     before = messages_of(server)
 
     async def inject(worker: Client) -> None:
-        subscription = await worker.jetstream(timeout=2).pull_subscribe_bind(CONSUMER, STREAM)
-        (message,) = await subscription.fetch(1, timeout=2)
+        subscription = await worker.jetstream(timeout=30).pull_subscribe_bind(CONSUMER, STREAM)
+        (message,) = await subscription.fetch(1, timeout=30)
         await worker.publish(message.reply, b"+WPI", reply=INJECTED)
         await worker.publish(message.reply, b"+NXT", reply=INJECTED)
-        await message.ack_sync(timeout=2)
+        await message.ack_sync(timeout=30)
 
     as_user(server, "worker", inject)
     assert messages_of(server) == before
@@ -172,11 +173,11 @@ def test_only_relay_and_operators_change_the_stream(server: LocalNats, user: Nat
     assert messages_of(server) == before
 
 
-async def take_one(client: Client) -> str:
+async def take_one(client: Client, seconds: float = 30.0) -> str:
     """The subject of the next event of the workers' consumer, acknowledged."""
-    subscription = await client.jetstream(timeout=0.5).pull_subscribe_bind(CONSUMER, STREAM)
-    (message,) = await subscription.fetch(1, timeout=0.5)
-    await message.ack_sync(timeout=0.5)
+    subscription = await client.jetstream(timeout=seconds).pull_subscribe_bind(CONSUMER, STREAM)
+    (message,) = await subscription.fetch(1, timeout=seconds)
+    await message.ack_sync(timeout=seconds)
     return message.subject
 
 
@@ -199,7 +200,7 @@ def test_the_worker_takes_events_from_its_consumer_and_no_other(server: LocalNat
 def test_a_reader_takes_nothing_from_the_workers(server: LocalNats) -> None:
     as_user(server, "relay", publish_one)
     with pytest.raises(REFUSED):
-        as_user(server, "reader", take_one)
+        as_user(server, "reader", partial(take_one, seconds=0.5))
     assert as_user(server, "worker", take_one) == TENANT_EVENT
 
     async def delete(client: Client) -> None:
@@ -217,7 +218,7 @@ def test_a_reader_takes_nothing_from_the_workers(server: LocalNats) -> None:
 def test_a_reader_reads_the_log(server: LocalNats) -> None:
     async def read(client: Client) -> list[str]:
         subscription = await client.jetstream().pull_subscribe("berth.events.>", durable="billing", stream=STREAM)
-        return [message.subject for message in await subscription.fetch(1, timeout=5)]
+        return [message.subject for message in await subscription.fetch(1, timeout=30)]
 
     assert as_user(server, "reader", read) == [TENANT_EVENT]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,19 +113,19 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
     tenants.server.stop()
 
 
-async def read(client: Client) -> list[bytes]:
+async def read(client: Client, seconds: float = 30.0) -> list[bytes]:
     """The next events of our consumer, acknowledged."""
     events = await client.jetstream().pull_subscribe_bind(f"tenant-{OURS}", STREAM)
-    messages = await events.fetch(10, timeout=1)
+    messages = await events.fetch(10, timeout=seconds)
     for message in messages:
-        await message.ack_sync(timeout=2)
+        await message.ack_sync(timeout=30)
     return [message.data for message in messages]
 
 
 def test_a_tenant_reads_its_events_and_no_others(tenants: Tenants) -> None:
     assert tenants.ours(read) == [f"{OURS} {number}".encode() for number in range(3)]
     with pytest.raises(REFUSED):
-        tenants.ours(read)
+        tenants.ours(partial(read, seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_no_reply_to_a_tenant_becomes_an_event(tenants: Tenants) -> None:
         injected = f"berth.events.{OTHER}.balance.depleted"
         heard = await client.subscribe(injected)
         await client.publish(f"{NEXT}.tenant-{OURS}", b'{"batch": 1}', reply=injected)
-        return (await heard.next_msg(timeout=5)).data
+        return (await heard.next_msg(timeout=30)).data
 
     assert tenants.ours(inject) == b"one", "the reply is delivered in the tenant's account"
     assert tenants.messages() == before
