@@ -17,7 +17,7 @@ from orchestrator.operations.store.operations import Operation
 from tests.allocations.driving import clean_up, provision, release, row_of, rows_of
 from tests.allocations.invariants import violations
 from tests.allocations.seeding import Seeded
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 
 EVERYTHING = uuid.UUID(int=0)
 

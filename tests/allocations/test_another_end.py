@@ -27,8 +27,8 @@ from tests.allocations.ending import at, broken, claims_of, ends, outcome, refus
 from tests.allocations.seeding import SLICE_SKU, add_tenant, connect, create_allocation
 from tests.consumers.metered import meter_all
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
+from tests.reservations.passing_time import let_come
 from tests.reservations.turning_over.consuming import consumed, soon, violations
-from tests.support.passing_time import let_come
 from tests.support.rival_sessions import until_waiting
 from tests.support.waiting import wait_past
 from worker.sweepers.allocation_ends import announce_ends, release_ended

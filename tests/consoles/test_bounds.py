@@ -33,14 +33,13 @@ Bounded = Callable[..., ConsoleStage]
 @pytest.fixture
 def bounded(database_url: str, tmp_path: Path) -> Iterator[Bounded]:
     """Start a process of which these bounds are reached soon."""
-    with ExitStack() as stack:
-        yield lambda **soon: stack.enter_context(
-            console_stage(
-                database_url,
-                tmp_path,
-                **{**PATIENT, **{f"BERTH_CONSOLE_{name}_SECONDS": value for name, value in soon.items()}},
-            )
-        )
+    with ExitStack() as started:
+
+        def start(**soon: str) -> ConsoleStage:
+            settings = PATIENT | {f"BERTH_CONSOLE_{name}_SECONDS": value for name, value in soon.items()}
+            return started.enter_context(console_stage(database_url, tmp_path, **settings))
+
+        yield start
 
 
 def test_of_two_at_once_one_types(stage: ConsoleStage) -> None:

@@ -19,8 +19,8 @@ from tests.consoles.conftest import BOUNDS
 from tests.consoles.stage import ConsoleStage, console_stage
 from tests.consoles.talking import attached, ending, message
 from tests.databases import copied_database
-from tests.support.verifying import broken_promises
 from tests.support.waiting import wait_for
+from tests.verifying import broken_promises
 from worker.consoles.sweeping import issue_consoles, sweep_consoles
 
 

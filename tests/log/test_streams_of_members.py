@@ -94,6 +94,6 @@ def test_the_stream_of_a_member_ends_when_it_joins_another_tenant(members: Membe
 
 def test_the_stream_of_an_expired_token_ends(members: Members) -> None:
     tenant = new_tenant(members.admin)
-    user = members.user(berth_tenant=tenant.tenant_id, exp=int(time.time()) + 4)
+    user = members.user(berth_tenant=tenant.tenant_id, exp=int(time.time()) + 10)
     with subscribed(user) as stream:
         assert last_of(stream) == ("end", "unauthenticated")

@@ -22,7 +22,7 @@ from tests.allocations.driving import rows_of
 from tests.allocations.seeding import REGION, SLICE_SKU, add_tenant, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, violations, wanted_gpus
-from tests.support.passing_time import let_come
+from tests.reservations.passing_time import let_come
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 
 YEAR = timedelta(days=365)

@@ -15,8 +15,8 @@ from orchestrator.reservations.store.resources import Resource
 from tests.allocations.driving import provision
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats
+from tests.reservations.passing_time import let_come
 from tests.reservations.turning_over.consuming import consumed, soon
-from tests.support.passing_time import let_come
 from tests.support.waiting import async_wait_for
 from worker.sweepers.reservations import sweep_windows_over
 

@@ -17,7 +17,7 @@ from tests.api.calling import Caller, enrol, insert_admin_key, new_node, new_reg
 from tests.api.processes import public_process
 from tests.databases import copied_database
 from tests.restores.conftest import NO_NATS
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 
 _DRAWN = """
 select sequencename, coalesce(last_value, start_value), max_value from pg_sequences where schemaname = 'public' order by 1

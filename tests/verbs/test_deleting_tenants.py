@@ -21,8 +21,8 @@ from tests.api.calling import Caller, at_once, fresh, new_place, new_tenant, one
 from tests.api.processes import public_process
 from tests.api.reservations.reserving import HOLDER
 from tests.support.public_api import PublicApi
-from tests.support.verifying import broken_promises
 from tests.support.waiting import wait_for
+from tests.verifying import broken_promises
 
 NOTHING = {"allocations": 0, "reservations": 0, "cleanups": 0}
 PROVEN = {"runtime_verified_absent": True, "reason": "looked"}

@@ -15,7 +15,7 @@ from tests.api.reservations.reserving import DAY, HOLDER, moment
 from tests.at_length import at_length
 from tests.support.paused_commits import in_order
 from tests.support.public_api import PublicApi
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 
 Write = Callable[[], httpx.Response]
 ROUNDS = 6

@@ -21,8 +21,8 @@ from tests.allocations.seeding import add_tenant, connect, create_many, make_con
 from tests.billing.payments import make_due, make_prepaid, top_up
 from tests.databases import as_role
 from tests.reservations.holding import ReservationClient, seed_with_seats
+from tests.reservations.passing_time import let_come
 from tests.reservations.turning_over.consuming import starting
-from tests.support.passing_time import let_come
 from worker.settings import Settings
 from worker.sweepers.table import make_sweepers
 from worker.workflows.starting import WorkflowStarter

@@ -31,7 +31,7 @@ from tests.allocations.driving import ADMIN, completed, failed, report, row_of, 
 from tests.allocations.reconciling import admin_operation
 from tests.allocations.seeding import connect
 from tests.nodes.answers import body_of
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 
 FEATURES = "{burn_in,gpu_reset,maintenance_plugin}"
 PLUGIN = WantedTask(TaskKind.PLUGIN, "firmware", 600)

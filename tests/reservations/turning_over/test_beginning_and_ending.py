@@ -27,8 +27,8 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import connect, create_allocation
 from tests.reservations.holding import HOLDER, ReservationClient, as_client, deadlocks, seed_with_seats
+from tests.reservations.passing_time import let_come
 from tests.reservations.turning_over.consuming import consumed, events_of, gpus, soon, starting, violations
-from tests.support.passing_time import let_come
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 

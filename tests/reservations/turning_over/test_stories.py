@@ -22,8 +22,8 @@ from orchestrator.operations.execution import Context
 from tests.allocations.driving import clean_up, provision, release, rows_of
 from tests.allocations.seeding import SLICE_SKU, Seeded, add_node, connect, make_context
 from tests.reservations.holding import ReservationClient, seed_with_seats
+from tests.reservations.passing_time import let_pass
 from tests.reservations.turning_over.consuming import consume, consumed, violations
-from tests.support.passing_time import let_pass
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_windows_over

@@ -27,7 +27,7 @@ from tests.sites.renting.killed_workers import QUICK, Workers
 from tests.sites.renting.machine_key import MachineKey
 from tests.sites.renting.tenancy import LARGE, SMALL
 from tests.sites.running import Run
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 from tests.wiping.sites import Site
 
 WORK = "select kind, outcome, allocation_id from deploy_runs order by id"

@@ -42,7 +42,7 @@ from tests.sites.renting.forgeries import FORGERIES, REASONS, altered
 from tests.sites.renting.machine_key import MachineKey
 from tests.sites.renting.tenancy import LARGE, Renting, Scene
 from tests.sites.running import Run, inspect, to_work
-from tests.support.verifying import broken_promises
+from tests.verifying import broken_promises
 from tests.wiping.sites import Site
 
 Play = Callable[[Scene], None]
