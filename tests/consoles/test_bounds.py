@@ -20,7 +20,7 @@ from tests.consoles.stage import ConsoleStage, console_stage
 from tests.consoles.talking import attached, ending, message, refused
 from tests.support.waiting import wait_for
 
-# A bound that is reached soon ends a session for its own reason only if no other one can be reached before.
+# A session ends by the bound that is tested only if no other one can be reached before.
 PATIENT = {
     **BOUNDS, "BERTH_CONSOLE_DIAL_SECONDS": "60", "BERTH_CONSOLE_IDLE_SECONDS": "60", "BERTH_CONSOLE_SESSION_SECONDS": "120",
     "BERTH_CONSOLE_SESSIONS_MAX": "2", "BERTH_CONSOLE_OUTPUT_BYTES_PER_SECOND": "1000000000",
