@@ -9,6 +9,7 @@ from berth.process.json_objects import JsonObject
 from berth.process.sealed_passwords import fingerprint
 from orchestrator.allocations.store.rows import allocation_body, read_allocation
 from orchestrator.database.transactions import Reading
+from orchestrator.nodes.deploy_systems.root_disks import MEMBER, RootDiskHint
 from orchestrator.nodes.deploy_systems.run_store import DeployRun
 from orchestrator.sites.findings import next_step_of
 from orchestrator.sites.store.adoptions import StoredAdoption
@@ -108,6 +109,7 @@ def run_document(run: DeployRun, wipe: JsonObject | None = None) -> JsonObject:
         "step": run.step.value,
         "smbios_uuid": run.medium["smbios_uuid"],
         "network": run.medium["network"],
+        "root_disk": None if MEMBER not in run.medium else RootDiskHint.of(run.medium).model_dump(mode="json"),
         "allocation_id": None if run.allocation_id is None else str(run.allocation_id),
         "requested_at": rfc3339(run.requested_at),
         "requested_by": run.requested_by,

@@ -11,6 +11,7 @@ from node_agent.wire.sites import BmcTaskKind
 from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.refusals import MachineUnknown
+from orchestrator.nodes.deploy_systems.root_disks import MEMBER, RootDiskHint
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import SITE_STEP_SECONDS_MAX, RunKind
 from orchestrator.nodes.deploy_systems.run_store import RunOwner, RunWork
@@ -23,14 +24,15 @@ from orchestrator.sites.store.bmcs import Bmc
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What an operator requests. `network` None: as the newest run of the node had it. `smbios_uuid` None: of the inspected
-    machine, else as the BMC reports it."""
+    """What an operator requests. `network` and `root_disk` None: as the newest run of the node had them. `smbios_uuid` None: of
+    the inspected machine, else as the BMC reports it."""
 
     kind: RunKind
     network: MediumNetwork | None
     smbios_uuid: UUID | None
     macs: tuple[str, ...]
     require_tpm: bool
+    root_disk: RootDiskHint | None = None
 
 
 async def require_idle(tx: Transaction, node_id: UUID) -> None:
@@ -45,7 +47,7 @@ async def require_idle(tx: Transaction, node_id: UUID) -> None:
 
 
 async def medium_of(tx: Transaction, bmc: Bmc, order: RunOrder) -> JsonObject:
-    """Machine and network of the deploy system. Raises `MachineUnknown`, `Invalid`."""
+    """Machine and network of the deploy system, and the hint for the root disk. Raises `MachineUnknown`, `Invalid`."""
     known = await store.read_machine(tx, bmc.node_id)
     before = await run_store.read_newest(tx, bmc.node_id)
     network = None if order.network is None else order.network.model_dump(mode="json")
@@ -64,7 +66,17 @@ async def medium_of(tx: Transaction, bmc: Bmc, order: RunOrder) -> JsonObject:
     if strange:
         message = f"{', '.join(strange)}: the inspection found no such port; give smbios_uuid if a port was replaced"
         raise Invalid(message, errors=[{"field": "network.mac", "message": message}])
-    return {"network": network, "smbios_uuid": str(smbios_uuid), "macs": macs, "require_tpm": order.require_tpm}
+    medium = {"network": network, "smbios_uuid": str(smbios_uuid), "macs": macs, "require_tpm": order.require_tpm}
+    if order.root_disk is None:
+        return {**medium, **await kept_root_disk(tx, bmc.node_id)}
+    hint = order.root_disk.document()
+    return {**medium, MEMBER: hint} if hint else medium
+
+
+async def kept_root_disk(tx: Transaction, node_id: UUID) -> JsonObject:
+    """The hint for the root disk of the node's newest run, as what a run is permitted with has it; empty without one."""
+    before = await run_store.read_newest(tx, node_id)
+    return {} if before is None or MEMBER not in before.medium else {MEMBER: before.medium[MEMBER]}
 
 
 def _reported(bmc: Bmc) -> UUID | None:

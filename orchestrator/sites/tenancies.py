@@ -22,6 +22,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of, rescue_of
 from orchestrator.nodes.deploy_systems.refusals import NotWipeable
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
     SITE_STEP_SECONDS_MAX,
@@ -161,7 +162,7 @@ async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[Run
         return wipe_of(report, is_baseline=adopted is None), medium
     network = MediumNetwork.model_validate(medium["network"])
     wanted = DEPLOYS[task.type].model_validate(task.parameters)
-    return deploy_of(report, wanted, task.allocation_id, network), medium
+    return deploy_of(report, wanted, task.allocation_id, network, RootDiskHint.of(medium)), medium
 
 
 async def _medium_before(tx: Transaction, node_id: UUID, known: Machine | None) -> JsonObject:

@@ -32,6 +32,11 @@ ENDED = (
     " waits_since = null, waits_until = null where ended_at is null"
 )
 
+RUN_ENDED = (
+    "update deploy_runs set outcome = 'stopped', ended_at = clock_timestamp(), waits_for = null, waits_since = null,"
+    " waits_until = null where ended_at is null"
+)
+
 
 @pytest.fixture(scope="module")
 def deployment(
@@ -87,6 +92,21 @@ def test_a_run_is_requested_shown_and_stopped(shell: Shell, deployment: Deployme
     assert "stop requested at" in shell.run(f"node run {node} --stop").stdout
 
 
+def test_what_the_root_disk_must_be_is_kept_until_it_is_said_anew(
+    shell: Shell, deployment: Deployment, node: str
+) -> None:
+    made = shell.json(f"node inspect {node} {NETWORK} --smbios-uuid {SMBIOS} --root-serial S4AA --root-kind nvme")
+    hint = {"serial": "S4AA", "kind": "nvme", "size_bytes_min": None}
+    assert made["root_disk"] == hint
+    rows = [line.split() for line in shell.run(f"node run {node}").stdout.splitlines()]
+    assert ["root", "disk", "serial", "S4AA,", "kind", "nvme"] in rows
+    least = {"serial": None, "kind": None, "size_bytes_min": 9}
+    for options, kept in (("", hint), ("--root-bytes-min 9", least), ("--root-any", None), ("", None)):
+        deployment.database.execute(ENDED)
+        deployment.database.execute(RUN_ENDED)
+        assert shell.json(f"node inspect {node} --smbios-uuid {SMBIOS} {options}")["root_disk"] == kept
+
+
 def test_a_wipe_is_requested_with_a_confirmation_alone(shell: Shell, deployment: Deployment, node: str) -> None:
     assert shell.run(f"node wipe {node} {NETWORK}").exit_code == 2
     shell.refused(f"node wipe {node} --yes {NETWORK}", "machine_not_wipeable")
@@ -104,7 +124,8 @@ def test_a_wipe_is_requested_with_a_confirmation_alone(shell: Shell, deployment:
         "node wipe {}", "node wipe {} --yes --mac 02:00:00:00:00:01",
         "node inspect {} --mac 02:00:00:00:00:01", "node inspect {} --address 192.0.2.7/24", "node inspect {} --vlan 7",
         "node inspect {} --by-hand --smbios-uuid " + SMBIOS, "node inspect {} --by-hand " + NETWORK,
-        "node inspect {} --stay-on", "node power {} sideways",
+        "node inspect {} --stay-on", "node power {} sideways", "node inspect {} --by-hand --root-any",
+        "node inspect {} --root-any --root-kind nvme", "node inspect {} --root-kind floppy", "node inspect {} --root-bytes-min 0",
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_request_nothing(shell: Shell, node: str, line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TextIO
 from uuid import UUID
@@ -29,10 +30,20 @@ TASK: list[Column] = [
     ("issued at", lambda t: t.issued_at), ("ended at", lambda t: t.ended_at), ("failure", lambda t: t.failure),
 ]  # fmt: skip
 
+
+class RootKind(StrEnum):
+    """Kinds of disks, by the driver that the deploy system has for them."""
+
+    NVME = "nvme"
+    SCSI = "scsi"
+    VIRTIO = "virtio"
+
+
 RUN: list[Column] = [
     ("id", lambda r: r.id), ("node", lambda r: r.node_id), ("kind", lambda r: r.kind), ("step", lambda r: r.step),
     ("outcome", lambda r: r.outcome or "open"), ("failure", lambda r: r.failure), ("SMBIOS UUID", lambda r: r.smbios_uuid),
     ("port", lambda r: r.network["mac"]), ("address", lambda r: r.network["address"]),
+    ("root disk", lambda r: ", ".join(f"{name} {value}" for name, value in (r.root_disk or {}).items() if value is not None)),
     ("allocation", lambda r: r.allocation_id),
     ("deploy epoch", lambda r: r.deploy_epoch), ("requested at", lambda r: r.requested_at), ("by", lambda r: r.requested_by),
     ("stop requested at", lambda r: r.stop_requested_at), ("stopped by", lambda r: r.stop_requested_by),
@@ -117,6 +128,14 @@ def inspect_machine(
     require_tpm: Annotated[
         bool, typer.Option("--require-tpm", help="refuse the enrolment without a proof of the TPM")
     ] = False,
+    root_serial: Annotated[
+        str | None, typer.Option(help="serial of the disk that images are written to, from now on")
+    ] = None,
+    root_kind: Annotated[RootKind | None, typer.Option(help="kind of that disk; scsi: SATA, SAS and USB")] = None,
+    root_bytes_min: Annotated[int | None, typer.Option(min=1, help="what that disk holds at least")] = None,
+    root_any: Annotated[
+        bool, typer.Option("--root-any", help="images are written to the smallest disk that holds them, from now on")
+    ] = False,
     by_hand: Annotated[
         bool, typer.Option("--by-hand", help="request it of a deploy system that you have permitted and boot yourself")
     ] = False,
@@ -126,10 +145,12 @@ def inspect_machine(
 ) -> None:
     """Have the site start a deploy system that inspects the node's machine, and end it; it writes nothing on it.
 
-    Without --mac and --address the network of the newest run is used. `berth node run` shows how far it is.
+    Without --mac and --address the network of the newest run is used, without --root-... its root disk. `berth node run` shows
+    how far it is.
     """
     named = mac is not None or address is not None or gateway is not None or vlan is not None
-    if by_hand and (named or smbios_uuid is not None or require_tpm):
+    root_disk = _root_disk(root_serial, root_kind, root_bytes_min, root_any)
+    if by_hand and (named or smbios_uuid is not None or require_tpm or root_disk is not None):
         raise typer.BadParameter("give --by-hand without a network or machine: its permission has them")
     if stay_on and not by_hand:
         raise typer.BadParameter("give --stay-on with --by-hand alone: a run ends its deploy system")
@@ -140,7 +161,7 @@ def inspect_machine(
             show_one(session, client.inspect_machine(node_id, power_off=False if stay_on else None), TASK)
             return
         run = client.run_deploy_system(
-            node_id, smbios_uuid=smbios_uuid, require_tpm=require_tpm or None, network=network
+            node_id, smbios_uuid=smbios_uuid, require_tpm=require_tpm or None, network=network, root_disk=root_disk
         )
         show_one(session, run, RUN)
 
@@ -178,6 +199,15 @@ def _network(mac: str | None, address: str | None, gateway: str | None, vlan: in
     if named and (mac is None or address is None):
         raise typer.BadParameter("give --mac and --address together")
     return named or None
+
+
+def _root_disk(serial: str | None, kind: RootKind | None, bytes_min: int | None, is_any: bool) -> JsonObject | None:
+    """What the root disk must be; None without options."""
+    hint = {"serial": serial, "kind": None if kind is None else kind.value, "size_bytes_min": bytes_min}
+    given = {name: value for name, value in hint.items() if value is not None}
+    if is_any and given:
+        raise typer.BadParameter("give --root-any alone, or what the root disk must be")
+    return given if given or is_any else None
 
 
 def show_run(

@@ -127,17 +127,18 @@ def switch_machine(
 def run_deploy_system(
     node_id: UUID, *, kind: Literal["inspect", "wipe"] = "inspect", network: JsonMapping | None = None,
     smbios_uuid: UUID | None = None, macs: Sequence[str] | None = None, require_tpm: bool | None = None,
-    idempotency_key: str | None = None,
+    root_disk: JsonMapping | None = None, idempotency_key: str | None = None,
 ) -> Call[DeployRun]:  # fmt: skip
     """Have the site start a deploy system on the node's machine, which does this, and end it. An open run is the answer.
 
-    `network` as of `permit_deploy_system`; None: that of the newest run. Raises `NotFound`, `Invalid`, `InvalidState`,
+    `network` as of `permit_deploy_system`; None: that of the newest run. `root_disk`: what the root disk of deployments must be
+    (`serial`, `kind`, `size_bytes_min`); None: as in the newest run, empty: any. Raises `NotFound`, `Invalid`, `InvalidState`,
     `NodeInUse`, `MachineUnknown`, `NotWipeable`, `DeployNotConfigured`.
     """
     body = {
         "kind": kind, "network": None if network is None else dict(network),
         "smbios_uuid": None if smbios_uuid is None else str(smbios_uuid), "macs": None if macs is None else list(macs),
-        "require_tpm": require_tpm,
+        "require_tpm": require_tpm, "root_disk": None if root_disk is None else dict(root_disk),
     }  # fmt: skip
     return write("POST", f"{NODES}/{node_id}/deploy-system/run", DeployRun, body, idempotency_key)
 

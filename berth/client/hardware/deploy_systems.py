@@ -84,6 +84,7 @@ class DeployRun(Answer):
     network: JsonObject
     requested_at: datetime
     requested_by: str
+    root_disk: JsonObject | None = None
     allocation_id: UUID | None = None
     stop_requested_at: datetime | None = None
     stop_requested_by: str | None = None

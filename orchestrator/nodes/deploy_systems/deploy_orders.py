@@ -16,7 +16,6 @@ from node_agent.wire.deploy_medium import MediumNetwork
 from node_agent.wire.deploy_tasks import (
     PARAMETERS_BYTES_MAX,
     ConfigDrive,
-    DiskIdentity,
     MetalDeployParameters,
     MetalInspectReport,
     MetalParameters,
@@ -24,11 +23,10 @@ from node_agent.wire.deploy_tasks import (
 )
 from node_agent.wire.fields import first_error
 from node_agent.wire.images import ImageFormat
+from orchestrator.nodes.deploy_systems.root_disks import NoRootDisk, RootDiskHint, root_disk_of
 from orchestrator.nodes.deploy_systems.run_rules import RUN_SECONDS_MAX, RunKind, deploy_seconds
 from orchestrator.nodes.deploy_systems.run_store import RunWork
 
-SPARE_BYTES: Final = 16 * 2**20
-"""Beside the image: the config drive, and the backup of the partition table."""
 _ANY_EPOCH: Final = 1
 """The deploy epoch is known when the deploy system is permitted."""
 _LATER_BYTES: Final = 256
@@ -45,11 +43,12 @@ class NotDeployable(Exception):
 
 
 def deploy_of(
-    report: MetalInspectReport, wanted: ProvisionParameters, allocation_id: UUID, network: MediumNetwork
-) -> RunWork:
+    report: MetalInspectReport, wanted: ProvisionParameters, allocation_id: UUID, network: MediumNetwork,
+    hint: RootDiskHint,
+) -> RunWork:  # fmt: skip
     """The work of a run that deploys an allocation on the machine of this inspection. Raises `NotDeployable`.
 
-    The root disk is the smallest one that the image fits; the others are not opened.
+    The root disk is the smallest one that the hint allows and the image fits; the others are not opened.
     """
     image = wanted.image
     if image.format is not ImageFormat.RAW or image.disk_bytes_min is None:
@@ -59,8 +58,12 @@ def deploy_of(
             " also compressed by zstd; their smallest disk is what they unpack to",
         )
     try:
+        root_disk = root_disk_of(report, image.disk_bytes_min, hint)
+    except NoRootDisk as error:
+        raise NotDeployable("image_does_not_fit", str(error)) from error
+    try:
         parameters = MetalDeployParameters(
-            deploy_epoch=_ANY_EPOCH, root_disk=_root_disk(report, image.disk_bytes_min), image=image,
+            deploy_epoch=_ANY_EPOCH, root_disk=root_disk, image=image,
             image_bytes=image.disk_bytes_min,
             config_drive=ConfigDrive(
                 hostname=wanted.hostname, instance_id=str(allocation_id), ssh_public_keys=wanted.ssh_public_keys,
@@ -106,22 +109,6 @@ def _bounded(parameters: MetalParameters) -> JsonObject:
 def size_of(parameters: JsonObject) -> int:
     """The bytes that PostgreSQL's jsonb needs as text: UTF-8, with escapes of up to six bytes for a control character."""
     return len(json.dumps(parameters, ensure_ascii=False).encode())
-
-
-def _root_disk(report: MetalInspectReport, image_bytes: int) -> DiskIdentity:
-    found = []
-    for disk in report.topology.disks or ():
-        try:
-            found.append(DiskIdentity.model_validate({"serial": disk.serial, "size_bytes": disk.size_bytes}))
-        except ValidationError:
-            continue  # a disk that cannot be named cannot be the root disk
-    fitting = [disk for disk in found if disk.size_bytes >= image_bytes + SPARE_BYTES]
-    if not fitting:
-        raise NotDeployable(
-            "image_does_not_fit",
-            f"no disk of the inspection holds the image's {image_bytes} bytes and the config drive",
-        )
-    return min(fitting, key=lambda disk: (disk.size_bytes, disk.serial))
 
 
 def netplan_of(network: MediumNetwork) -> JsonObject:

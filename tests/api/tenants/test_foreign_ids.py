@@ -74,7 +74,7 @@ PLAIN = frozenset(
         "copies", "recipient", "text", "provisioning_vlan", "first_tenant_vlan", "last_tenant_vlan", "quarantine_seconds",
         "ports", "switch", "port", "console_host_key", "console_shared",
         "network", "mac", "macs", "gateway", "vlan", "mtu", "smbios_uuid", "require_tpm", "certificate_seconds", "power_off",
-        "connection", "host", "user", "host_key", "serial",
+        "connection", "host", "user", "host_key", "serial", "root_disk", "size_bytes_min",
         "offset", "bytes_max", "statement", "format", "firmware", "login_user", "cloud_init", "readiness", "readiness_port",
         "disk_bytes_min", "size_bytes", "gpu_driver_version", "fabric_manager_version",
     }

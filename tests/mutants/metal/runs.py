@@ -198,7 +198,7 @@ MUTANTS: list[Mutant] = [
         f"{_REACHING}::test_nothing_is_reached_after_the_lease", "agent",
     ),
     _rented(
-        "the largest disk is the root disk", "orchestrator/nodes/deploy_systems/deploy_orders.py", "return min(fitting",
+        "the largest disk is the root disk", "orchestrator/nodes/deploy_systems/root_disks.py", "return min(fitting",
         "return max(fitting", _RENTED,
     ),
     _rented(

@@ -105,3 +105,24 @@ def test_after_a_restore_the_operator_has_it_inspected_and_then_wiped(play: Call
         assert (await rent.cleaned_up()).state is AllocationState.RELEASED
 
     play(scene)
+
+
+def test_an_adoption_keeps_the_hint_of_the_machine(play: Callable[[Scene], None]) -> None:
+    """A rebuild of the adopted machine, and its tenants after the release, are deployed to such a disk."""
+
+    async def scene(rent: Adopting) -> None:
+        connection = rent.run.stage.fleet.connection
+        await rent.run.request()
+        await rent.run.stop()
+        assert await rent.run.advance() is Move.CLOSE
+        connection.execute('update deploy_runs set medium = medium || \'{"root_disk": {"serial": "S2"}}\'')
+        rent.run.machine.service.machine.power = "On"
+        await rent.adopt()
+        await rent.order(Verb.REBUILD)
+        assert await rent.steps() is Move.WORK
+        await rent.inspect()
+        assert await rent.steps() is Move.WORK
+        parameters = rent.run.row("select parameters from deploy_tasks where type = 'metal.deploy'")[0]
+        assert parameters["root_disk"]["serial"] == "S2"
+
+    play(scene)
