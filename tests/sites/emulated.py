@@ -32,6 +32,8 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 class EmulatedStage(Stage):
     """The public listener over TLS, and agents of sites that enrol by it."""
 
+    round_seconds = 1.0
+
     def __init__(self, url: str, directory: Path) -> None:
         super().__init__(url, directory)
         name_listeners(self.authority, (HOST,))

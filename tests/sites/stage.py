@@ -241,6 +241,9 @@ class Site:
 class Stage:
     """Everything but sites and machines, which each test makes."""
 
+    round_seconds = 0.2
+    """Between two rounds of the worker's sweepers."""
+
     def __init__(self, url: str, directory: Path, console_port: int = 0) -> None:
         self.url = url
         self.directory = directory
@@ -316,7 +319,7 @@ class Stage:
             await sweep_bmc_liveness(context, 2.0, 100)
             await sweep_maintenance(context, 3_600.0, 100)
             await issue_consoles(context, 15.0, 100)
-            await pause(0.2)
+            await pause(self.round_seconds)
         issuer.stop()
         await running
         await issuing.close()

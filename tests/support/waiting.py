@@ -14,6 +14,8 @@ from typing import TypeVar
 WAIT_SECONDS_MAX = 90.0
 PACE_SECONDS = 0.02
 """Between two evaluations of a condition."""
+LONG_SECONDS, LONG_PACE_SECONDS = 300.0, 1.0
+"""Of what may take longer, as the boot of an emulated machine, which has the processors meanwhile."""
 
 T = TypeVar("T")
 
@@ -21,9 +23,10 @@ T = TypeVar("T")
 def wait_for(holds: Callable[[], object], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> None:
     """Return when `holds`; fail naming `what` after `seconds_max`."""
     deadline = time.monotonic() + seconds_max
+    pace = LONG_PACE_SECONDS if seconds_max > LONG_SECONDS else PACE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"waited {seconds_max} s for {what}"
-        threading.Event().wait(PACE_SECONDS)
+        threading.Event().wait(pace)
 
 
 async def async_wait_for(holds: Callable[[], object], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> None:
