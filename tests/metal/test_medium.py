@@ -102,6 +102,28 @@ def test_what_the_host_lacks_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "removable", "label", "is_medium"),
+    [
+        ("sr0", "1", b"BERTH_DEPLOY", True), ("sdb", "1", b"BERTH_DEPLOY", True), ("sda", "0", b"BERTH_DEPLOY", False),
+        ("sdc", None, b"BERTH_DEPLOY", False), ("sr1", "1", b"DEBIAN      ", False),
+    ],
+)  # fmt: skip
+def test_a_disk_that_stays_in_the_machine_is_never_the_medium(
+    tmp_path: Path, device: str, removable: str | None, label: bytes, is_medium: bool
+) -> None:
+    """Its tenant may have written on it what looks like a medium, with another server, before a CD is seen by the kernel."""
+    (found,) = re.findall(r"^is_medium\(\) \{\n.*?^\}$", (METAL / "deploy-init").read_text(), re.MULTILINE | re.DOTALL)
+    script = found.replace("-b ", "-e ").replace("/sys/", f"{tmp_path}/sys/").replace("/dev/", f"{tmp_path}/dev/")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / device).write_bytes(bytes(32808) + label)
+    if removable is not None:
+        (tmp_path / "sys/block" / device).mkdir(parents=True)
+        (tmp_path / "sys/block" / device / "removable").write_text(f"{removable}\n")
+    shell = f'busybox() {{ "$@"; }}\n{script}\nis_medium {tmp_path}/dev/{device}'
+    assert (subprocess.run(["sh", "-c", shell], capture_output=True).returncode == 0) is is_medium
+
+
 @pytest.mark.full
 @pytest.mark.hardware
 @pytest.mark.timeout(600)

@@ -97,6 +97,11 @@ MUTANTS = [
         f"{_SERVER}::test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served",
     ),
     _mutant(
+        "a disk that stays in the machine is the medium", "deploy/metal/deploy-init",
+        '/removable" 2>/dev/null)" = 1 ]', '/removable" 2>/dev/null)" != 2 ]',
+        "tests/metal/test_medium.py::test_a_disk_that_stays_in_the_machine_is_never_the_medium",
+    ),
+    _mutant(
         "the medium lacks a module that its agent imports", "deploy/metal/build-deploy-medium",
         "curses,sqlite3,xmlrpc,venv}", "curses,sqlite3,xmlrpc,wsgiref,venv}",
         "tests/metal/test_medium.py::test_no_part_of_pythons_library_that_the_agent_imports_is_removed",
