@@ -13,10 +13,10 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from node_agent.attestation.wire import Attestation, AttestationChallenge, TpmKeys, quoted_data
 from node_agent.wire.attestations import PCR_COUNT, AttestationProof, nonce_data
@@ -30,6 +30,10 @@ AK_ALGORITHM: Final = "ecc256:ecdsa-sha256:null"
 CREDENTIAL_HEADER: Final = bytes.fromhex("badcc0de00000001")
 """Magic and version of the file that `tpm2_activatecredential` reads."""
 _PREFIX: Final = "tpm-"
+_LOCKOUT: Final = "(0x921)"
+"""TPM_RC_LOCKOUT (TPM 2.0 part 2, §6.6.3), as the programs print it."""
+
+Answer = TypeVar("Answer")
 
 
 class TpmFailed(Exception):
@@ -43,11 +47,17 @@ def remove_sessions(directory: Path) -> None:
 
 
 class Tpm:
-    """A TPM at a TCTI address, for example `device:/dev/tpmrm0`. One call at a time."""
+    """A TPM at a TCTI address, for example `device:/dev/tpmrm0`. One call at a time.
 
-    def __init__(self, tcti: str, directory: Path) -> None:
+    `ends_lockout`: where the TPM refuses its keys because others were used with wrong secrets, or because the machine was
+    switched off by force, set its counter back and ask again. Of a deploy system: a tenant could keep its machine from being
+    wiped.
+    """
+
+    def __init__(self, tcti: str, directory: Path, *, ends_lockout: bool = False) -> None:
         self._tcti = tcti
         self._directory = directory
+        self._ends_lockout = ends_lockout
         self._lock = asyncio.Lock()
 
     async def keys(self) -> TpmKeys:
@@ -57,17 +67,35 @@ class Tpm:
 
     async def answer(self, challenge: AttestationChallenge, key_sha256: bytes) -> Attestation:
         """Decrypt the challenge and quote it together with the key to certify. Raises TpmFailed, also for another TPM's."""
-        async with self._session() as session:
-            await session.keys()
-            secret = await session.activate(challenge)
-            return await session.quote(quoted_data(secret, key_sha256))
+
+        async def work() -> Attestation:
+            async with self._session() as session:
+                await session.keys()
+                secret = await session.activate(challenge)
+                return await session.quote(quoted_data(secret, key_sha256))
+
+        return await self._unlocked(work)
 
     async def attest(self, nonce: bytes) -> AttestationProof:
         """Quote a nonce of the control plane, with the PCRs that the quote covers. Raises TpmFailed."""
+
+        async def work() -> AttestationProof:
+            async with self._session() as session:
+                await session.keys()
+                quoted = await session.quote(nonce_data(nonce))
+                return AttestationProof(quote=quoted.quote, signature=quoted.signature, pcrs=session.pcrs())
+
+        return await self._unlocked(work)
+
+    async def _unlocked(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await work()
+        except TpmFailed as error:
+            if not self._ends_lockout or _LOCKOUT not in str(error):
+                raise
         async with self._session() as session:
-            await session.keys()
-            quoted = await session.quote(nonce_data(nonce))
-            return AttestationProof(quote=quoted.quote, signature=quoted.signature, pcrs=session.pcrs())
+            await session.end_lockout()
+        return await work()
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:
@@ -118,6 +146,10 @@ class _Session:
         )  # fmt: skip
         await self._flush()
         return Attestation(quote=self._encoded("quote"), signature=self._encoded("signature"))
+
+    async def end_lockout(self) -> None:
+        """Set the counter of wrong secrets back, by the lockout authorisation, which is empty unless an owner has set it."""
+        await self._run("dictionarylockout", "-Q", "-c")
 
     def pcrs(self) -> list[str]:
         """The PCRs of the last quote, in hex. Raises TpmFailed if the program has not written all of them."""

@@ -170,7 +170,7 @@ class DeploySystem:
         """The proof of this machine's TPM; None without one, or if none is asked for. Raises the connection's situations."""
         if self.settings.tpm_tcti is None:
             return None
-        tpm = Tpm(self.settings.tpm_tcti, self.settings.host.scratch)
+        tpm = Tpm(self.settings.tpm_tcti, self.settings.host.scratch, ends_lockout=True)
         try:
             asked = DeployChallengeRequest(
                 token=medium.token, deploy_epoch=medium.deploy_epoch, machine=machine, tpm=await tpm.keys()

@@ -22,5 +22,5 @@ def attest_machine(
         device = host.dev / _DEVICE
         if tcti is None and device.exists():
             tcti = f"device:{device}"
-        tpm = None if tcti is None else Tpm(tcti, host.scratch)
+        tpm = None if tcti is None else Tpm(tcti, host.scratch, ends_lockout=True)
         return asyncio.run(attest(tpm, parameters.nonce, host))

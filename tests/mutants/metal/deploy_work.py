@@ -9,6 +9,7 @@ _TESTS = "tests/deploy_system/effects"
 _WIPES = f"{_TESTS}/test_wipes.py"
 _DEPLOYS = f"{_TESTS}/test_deploys.py"
 _SEEN = f"{_TESTS}/test_inspection.py"
+_SWTPM = "tests/api/nodes/attestation/test_swtpm.py"
 _SERVER = "tests/media/test_server.py"
 _MEDIA = "tests/media/test_media.py"
 
@@ -95,6 +96,15 @@ MUTANTS = [
         "            await asyncio.wait_for(self._writer.drain(), self._limits.chunk_seconds)",
         "            await self._writer.drain()",
         f"{_SERVER}::test_a_reader_that_takes_nothing_is_cut_off_and_others_are_served",
+    ),
+    _mutant(
+        "a TPM in lockout keeps its deploy system out", "node_agent/attestation/tpm.py", "if not self._ends_lockout or",
+        "if True or",
+        f"{_SWTPM}::test_a_deploy_system_ends_the_lockout_that_a_tenant_has_left_and_a_node_does_not",
+    ),
+    _mutant(
+        "an agent of a node ends the lockout of its TPM", "node_agent/attestation/tpm.py", "if not self._ends_lockout or", "if",
+        f"{_SWTPM}::test_a_deploy_system_ends_the_lockout_that_a_tenant_has_left_and_a_node_does_not",
     ),
     _mutant(
         "a disk that stays in the machine is the medium", "deploy/metal/deploy-init",

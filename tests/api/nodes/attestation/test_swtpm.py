@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from node_agent.attestation.tpm import Tpm, TpmFailed
 from node_agent.attestation.wire import AttestationChallenge, TpmKeys
 from tests.api.calling import problem
 from tests.api.nodes.attestation.attesting import Enrolling, Renewing, key_digest
-from tests.api.nodes.attestation.swtpm import MISSING, WHY_NOT, running_tpm
+from tests.api.nodes.attestation.swtpm import MISSING, WHY_NOT, lock_out, running_tpm
 from tests.api.nodes.node_side import NodeSide, new_key
 from tests.support.public_api import PublicApi
 
@@ -72,3 +74,22 @@ def test_a_tpm_that_vanished_is_an_error_with_its_program(tmp_path: Path) -> Non
         tpm.keys()
     with pytest.raises(TpmFailed, match="tpm2_createek failed"):
         tpm.keys()
+
+
+def test_a_deploy_system_ends_the_lockout_that_a_tenant_has_left_and_a_node_does_not(tmp_path: Path) -> None:
+    """Without it the deploy system has no proof, is not admitted, and the machine cannot be wiped."""
+    with running_tpm(tmp_path) as tcti:
+        lock_out(tcti, tmp_path)
+        with pytest.raises(TpmFailed, match="lockout mode"):
+            asyncio.run(Tpm(tcti, tmp_path).attest(bytes(32)))
+        asyncio.run(Tpm(tcti, tmp_path, ends_lockout=True).attest(bytes(32)))
+        asyncio.run(Tpm(tcti, tmp_path).attest(bytes(32)))
+
+
+def test_a_lockout_that_its_owner_keeps_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with running_tpm(tmp_path) as tcti:
+        lock_out(tcti, tmp_path)
+        owner = ["tpm2_changeauth", "-c", "lockout", "owners"]
+        subprocess.run(owner, check=True, capture_output=True, env={**os.environ, "TPM2TOOLS_TCTI": tcti}, timeout=60)
+        with pytest.raises(TpmFailed, match="tpm2_dictionarylockout failed"):
+            asyncio.run(Tpm(tcti, tmp_path, ends_lockout=True).attest(bytes(32)))
