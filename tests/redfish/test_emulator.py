@@ -86,6 +86,8 @@ def test_the_client_commands_an_emulated_machine(access: BmcAccess, machine: str
             await bmc.rotate("second-secret")
         with pytest.raises(NotSupported):
             await bmc.read_log()
+        with pytest.raises(NotSupported):  # no update goes further: its targets are those of the inventory
+            await bmc.firmware()
         await bmc.close()
 
     run(scene(), 120)
