@@ -40,7 +40,8 @@ def stage(server_directory: Path, plugins: Path) -> Iterator[Stage]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("sooner", [True, pytest.param(False, marks=pytest.mark.full)], ids=["sooner", "in-its-time"])
+@pytest.mark.full
+@pytest.mark.parametrize("sooner", [True, False], ids=["sooner", "in-its-time"])
 def test_a_window_is_planned_waits_runs_its_task_and_ends_by_itself(
     stage: Stage, plugins: Path, *, sooner: bool
 ) -> None:
