@@ -137,8 +137,8 @@ def _own_in_the_way(error: BerthError) -> str | None:
     return f"yours: {', '.join(found[:CLAIMS_SHOWN])}{more}" if found else None
 
 
-def _in_the_way_of_a_window(error: BerthError) -> str:
-    """The claims that refuse a maintenance window; other tenants' too: only operators commit one."""
+def _in_the_way_of_a_window(error: BerthError) -> str | None:
+    """The claims that refuse a maintenance window, if the response names any; other tenants' too: only operators commit one."""
     found = error.extra.get("conflicts") or []
     named = []
     for claim in found[:CLAIMS_SHOWN]:
@@ -147,7 +147,7 @@ def _in_the_way_of_a_window(error: BerthError) -> str:
             f"{'maintenance window' if kind == 'maintenance' else kind.removesuffix('s')} {name} is {claim['state']}"
         )
     more = f" and {len(found) - CLAIMS_SHOWN} more" if len(found) > CLAIMS_SHOWN else ""
-    return f"in the way: {', '.join(named)}{more}"
+    return f"in the way: {', '.join(named)}{more}" if named else None
 
 
 def _made_before(error: BerthError) -> str:

@@ -13,10 +13,10 @@ from orchestrator.allocations.rules import NewEnd
 from orchestrator.operations.store.operations import Answer
 from orchestrator.problems import Problem
 from orchestrator.tenants.principals import Actor
-from orchestrator.verification import run_checks
 from tests.allocations.driving import TENANT, rows_of
 from tests.allocations.seeding import connect
 from tests.reservations.holding import ReservationClient
+from tests.verifying import broken_promises
 
 
 def at(seconds: float = 0.0) -> datetime:
@@ -101,4 +101,4 @@ def broken(url: str) -> dict[str, list[str]]:
         # Nodes report here without having leased the task; the proof requires that the task reached a node.
         connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
         connection.execute("select log_advance(100000)")
-    return {verdict.promise: verdict.violations for verdict in run_checks(url) if not verdict.kept}
+    return broken_promises(url)

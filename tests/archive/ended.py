@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from orchestrator.operations.execution import Context
-from orchestrator.verification import run_checks
 from tests.allocations.driving import clean_up, provision, release, rows_of, run_with
 from tests.allocations.seeding import Seeded, connect, create_allocation, seed
 from tests.consumers.metered import meter_all
+from tests.verifying import broken_promises
 
 TABLES = {
     "allocations": "id", "claims": "owner_id", "allocation_timeline": "allocation_id", "node_tasks": "allocation_id",
@@ -77,4 +77,4 @@ def violations(url: str) -> dict[str, list[str]]:
     """What `berth verify` finds, by promise."""
     with connect(url) as connection:
         connection.execute("select log_advance(10000)")
-    return {verdict.promise: verdict.violations for verdict in run_checks(url) if not verdict.kept}
+    return broken_promises(url)

@@ -32,7 +32,7 @@ Bounded = Callable[..., ConsoleStage]
 
 @pytest.fixture
 def bounded(database_url: str, tmp_path: Path) -> Iterator[Bounded]:
-    """Start a process of which these bounds are reached soon."""
+    """Start a process whose bounds of these names are reached soon."""
     with ExitStack() as started:
 
         def start(**soon: str) -> ConsoleStage:

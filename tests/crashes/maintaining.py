@@ -47,8 +47,8 @@ def a_window_with_a_task(stage: Stage) -> Iterator[None]:
     wait_for(lambda: stage.admin.get_maintenance(window_id).state == "ended", "the window ends by itself")
     acts = ["commit", "start", "task_begin", "task_end", "task_begin", "task_end", "end"]
     assert stage.execute(RECORDED, subject) == [(f"maintenance.{act}",) for act in acts]
-    told = [(f"maintenance.{step}",) for step in ("scheduled", "started", "task_ended", "task_ended", "ended")]
-    wait_for(lambda: stage.execute(EVENTS, subject) == told, "its events are in the log")
+    events = [(f"maintenance.{step}",) for step in ("scheduled", "started", "task_ended", "task_ended", "ended")]
+    wait_for(lambda: stage.execute(EVENTS, subject) == events, "its events are in the log")
 
 
 def states(stage: Stage, window_id: UUID) -> list[str]:

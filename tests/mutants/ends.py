@@ -9,6 +9,13 @@ _ENDS = "tests/allocations/test_another_end.py"
 _RIVALS = "tests/allocations/test_ends_and_rivals.py"
 _TASKS = "tests/allocations/test_ends_and_tasks.py"
 _API = "tests/verbs/test_update_end.py"
+_STARTS = (
+    "tests/reservations/turning_over/test_beginning_and_ending.py"
+    "::test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never"
+)
+_DISABLED = (
+    "tests/webhooks/test_delivering.py::test_an_attempt_under_way_while_its_webhook_is_disabled_ends_as_disabled"
+)
 _SUCCEED = "migrations/functions/allocations/succeed_claim.sql"
 _LOCK = "migrations/functions/allocations/lock_overdue_rivals.sql"
 _RULES = "orchestrator/allocations/rules.py"
@@ -294,5 +301,29 @@ MUTANTS: list[Mutant] = [
         "not coalesce(released_at <= occupied_until, false)",
         "released_at is null",
         (_FACTS,),
+    ),
+    Mutant(
+        "a reservation starts two minutes before its time",
+        "reservations",
+        "orchestrator/reservations/store/reservations.py",
+        "return self.starts_at <= self.clock",
+        "return (self.starts_at - self.clock).total_seconds() <= 120",
+        (_STARTS,),
+    ),
+    Mutant(
+        "a confirmed window is over a minute before its end",
+        "reservations",
+        "orchestrator/reservations/store/reservations.py",
+        "self.ends_at is not None and self.ends_at <= self.clock",
+        "self.ends_at is not None and (self.ends_at - self.clock).total_seconds() <= 60",
+        ("tests/reservations/test_ending.py::test_a_confirmed_one_never_expires_and_its_window_ends_as_released",),
+    ),
+    Mutant(
+        "an attempt that ends after its webhook was disabled does not say so",
+        "webhooks",
+        "orchestrator/webhooks/store/attempts.py",
+        'f"webhook_{webhook.state}" if unfinished and not again else None',
+        "None",
+        (_DISABLED,),
     ),
 ]

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 
 import psycopg
 
+ALMOST = timedelta(seconds=20)
+"""So long before its time nothing may happen: enough for a slow machine, and less than a deadline that is wrong by a minute."""
 # Earlier windows first: no two that follow each other overlap in between.
 _PASS = """
 do $$
@@ -36,12 +38,12 @@ def let_pass(url: str, passed: timedelta) -> None:
         connection.execute(_PASS)
 
 
-def let_come(url: str, instant: datetime) -> timedelta:
-    """Let so much time pass that a stored instant of the future is over; how much that is."""
+def let_come(url: str, instant: datetime, *, left: timedelta = timedelta(0)) -> datetime:
+    """Let so much time pass that a stored instant of the future is over, or that so much is left until it; where it lies then."""
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute("select %s - clock_timestamp()", (instant,)).fetchone()
     assert row is not None
-    passed: timedelta = row[0]
+    passed: timedelta = row[0] - left
     assert passed > timedelta(0), "its time came before the test let it come"
     let_pass(url, passed)
-    return passed
+    return instant - passed

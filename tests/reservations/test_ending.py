@@ -22,7 +22,7 @@ from tests.allocations.driving import rows_of
 from tests.allocations.seeding import REGION, SLICE_SKU, add_tenant, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, violations, wanted_gpus
-from tests.reservations.passing_time import let_come
+from tests.reservations.passing_time import ALMOST, let_come
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
 
 YEAR = timedelta(days=365)
@@ -94,11 +94,15 @@ def test_a_confirmed_one_never_expires_and_its_window_ends_as_released(database_
         await sweep_overdue_holds(client.context, 10)
         await sweep_windows_over(client.context, 10)
         assert [client.state(one) for one in (short, open_ended)] == ["confirmed", "confirmed"]
-        passed = let_come(database_url, soon)
+        almost = let_come(database_url, soon, left=ALMOST)
+        await sweep_windows_over(client.context, 10)
+        assert not await end_window(client.context, short)
+        assert client.state(short) == "confirmed"
+        over_at = let_come(database_url, almost)
         await sweep_windows_over(client.context, 10)
         assert [client.state(one) for one in (short, open_ended)] == ["released", "confirmed"]
         judged = "select payload ->> 'judged_at' from outbox where event_type = 'reservation.released'"
-        assert datetime.fromisoformat(rows_of(database_url, judged)[0][0]) >= soon - passed
+        assert datetime.fromisoformat(rows_of(database_url, judged)[0][0]) >= over_at
         assert (await client.hold(client.slot(0))).status == 201
 
     as_client(database_url, seeded, way)

@@ -122,9 +122,9 @@ def _require_committed(
         str(story.node(NEIGHBOUR).id)
     }
     wait_for(lambda: len(receiver.received) == 1, "the tenant's webhook is called")
-    told = receiver.received[0].document
-    assert told["type"] == "berth.allocation.maintenance"
-    data = told["data"]
+    message = receiver.received[0].document
+    assert message["type"] == "berth.allocation.maintenance"
+    data = message["data"]
     assert (data["allocation_id"], data["window_id"]) == (str(rented.allocation_id), str(window_id))
     assert datetime.fromisoformat(data["deadline"]) == story.starts_at
     available, earliest = story.available("us-1")

@@ -26,17 +26,19 @@ LEAST_MINUTES = 1.0
 
 
 def run_soak(options: CampaignOptions, interval_seconds: float) -> Soak:
-    """Play a campaign without faults, and look at it at every interval."""
+    """Play a campaign without faults, with a sample at every interval."""
     samplers: list[Sampler] = []
 
-    def look(stage: Stage, history: History) -> Sampler:
+    def sample(stage: Stage, history: History) -> Sampler:
         samplers.append(Sampler(stage, history, options.seconds, interval_seconds))
         return samplers[0]
 
-    report, _ = run_on(options, Stage(options.directory, options.agents, truncates=True), look)
+    report, _ = run_on(options, Stage(options.directory, options.agents, truncates=True), sample)
     violations = [f"{one.check}: {one.sentence}" for one in report.violations]
+    violations += [] if samplers[0].problem is None else [samplers[0].problem]
     return Soak(
-        options.seed, options.seconds / 60, os.cpu_count() or 1, samplers[0].samples, samplers[0].bloat, violations
+        options.seed, options.seconds / 60, os.cpu_count() or 1, samplers[0].samples, samplers[0].bloat, violations,
+        interval_seconds,
     )  # fmt: skip
 
 

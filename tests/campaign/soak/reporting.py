@@ -46,6 +46,8 @@ def page_of(soak: Soak) -> list[str]:
         *([""] if problems else []),
         *_table("memory, MB", judging.memory(soak.samples), MEGABYTE),
         *_table("open files and sockets, least", judging.descriptors(soak.samples)),
+        *_table("threads, least", judging.threads(soak.samples)),
+        *_table("files of a part, MB", judging.directories(soak.samples), MEGABYTE),
         *_table("connections to PostgreSQL, most", judging.connections(soak.samples)),
         *_table("rows", _largest(judging.rows(soak.samples))),
         *_table("tables and indexes, MB", _largest(judging.sizes(soak.samples)), MEGABYTE),

@@ -11,12 +11,13 @@ from pathlib import Path
 @dataclass(frozen=True)
 class ProcessUse:
     """What a part uses, its children included: proportional set size, open files and sockets, threads, processor time since
-    its start."""
+    its start. `process`: its id and when it started; another one is another process."""
 
     memory_bytes: int
     descriptors: int
     threads: int
     processor_seconds: float
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Sample:
     work: dict[str, int]
     latencies_ms: dict[str, float] = field(default_factory=dict)
     """Of the writes since the sample before: `p50` and `p99`."""
+    directory_bytes: dict[str, int] = field(default_factory=dict)
+    """Files of each part: an agent's state, the stores of the servers, the logs."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class Soak:
     samples: Sequence[Sample]
     bloat: Sequence[Bloat]
     violations: Sequence[str]
-    """What the checks of the campaign found."""
+    """What the checks of the campaign found, and why the sampling ended early."""
+    every_seconds: float = 30.0
+    """Between two samples."""
 
     def write(self, file: Path) -> None:
         """Store it as JSON."""

@@ -1,9 +1,12 @@
-"""Looks at the stage at regular intervals while the load goes on: memory, descriptors, connections, tables."""
+"""Samples of the stage at regular intervals while the load goes on: memory, descriptors, connections, tables, files."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -43,11 +46,15 @@ _LARGE = """
 
 
 class Sampler:
-    """What "disturbs" a soak: it only looks. `samples` has one entry for each interval that is over."""
+    """What "disturbs" a soak: it only reads. `samples` has one entry for each interval that is over.
+
+    `problem`: why it could not go on; the load goes on without it.
+    """
 
     def __init__(self, stage: Stage, history: History, seconds: float, interval_seconds: float) -> None:
         self.samples: list[Sample] = []
         self.bloat: list[Bloat] = []
+        self.problem: str | None = None
         self._stage = stage
         self._history = history
         self._seconds = seconds
@@ -57,6 +64,12 @@ class Sampler:
 
     def run(self) -> None:
         """Return when the time is over, or soon after `stop`."""
+        try:
+            self._sample()
+        except Exception as error:  # noqa: BLE001 - a thread's exception would be lost; this one fails the soak
+            self.problem = f"the sampling ended after {len(self.samples)} samples: {type(error).__name__}: {error}"
+
+    def _sample(self) -> None:
         with psycopg.connect(self._stage.endpoints.database_url, autocommit=True) as database:
             number = 1
             while number * self._interval_seconds <= self._seconds:
@@ -76,8 +89,14 @@ class Sampler:
         processes = {name: use for name in names if (use := self._use(name)) is not None}
         return Sample(
             round(time.monotonic() - self._history.began, 1), processes, dict(database.execute(_CONNECTIONS).fetchall()),
-            table_uses(database), self._work(), self._latencies(),
+            table_uses(database), self._work(), self._latencies(), self._directories(),
         )  # fmt: skip
+
+    def _directories(self) -> dict[str, int]:
+        state = self._stage.state.path
+        agents = {f"agent {name}": path for name, path in self._stage.agent_directories.items()}
+        found = {**agents, **{name: state / name for name in ("postgres", "nats", "temporal", "log")}}
+        return {name: bytes_of(path) for name, path in found.items()}
 
     def _use(self, name: str) -> ProcessUse | None:
         """An agent's guests are not its memory: each is there for as long as an allocation."""
@@ -88,7 +107,7 @@ class Sampler:
             return None
         return ProcessUse(
             sum(use.memory_bytes for use in uses), sum(use.descriptors for use in uses),
-            sum(use.threads for use in uses), round(sum(use.processor_seconds for use in uses), 2),
+            sum(use.threads for use in uses), round(sum(use.processor_seconds for use in uses), 2), uses[0].process,
         )  # fmt: skip
 
     def _work(self) -> dict[str, int]:
@@ -107,9 +126,20 @@ def _use_of(process: psutil.Process) -> ProcessUse | None:
     try:
         times = process.cpu_times()
         memory = process.memory_full_info().pss
-        return ProcessUse(memory, process.num_fds(), process.num_threads(), times.user + times.system)
+        name = f"{process.pid} of {process.create_time()}"
+        return ProcessUse(memory, process.num_fds(), process.num_threads(), times.user + times.system, name)
     except psutil.NoSuchProcess:
         return None
+
+
+def bytes_of(directory: Path) -> int:
+    """What the files below a directory take; those that vanish meanwhile count as nothing."""
+    total = 0
+    for parent, _, files in os.walk(directory):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += (Path(parent) / name).lstat().st_size
+    return total
 
 
 def table_uses(database: psycopg.Connection[Any]) -> dict[str, TableUse]:

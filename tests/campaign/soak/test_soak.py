@@ -1,4 +1,4 @@
-"""A soak fails for each thing that grows, and for nothing else; what it stores is what it judged; it looks at a real stage."""
+"""A soak fails for each thing that grows, and for nothing else; what it stores is what it judged; it reads a real database."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.campaign.history import History
 from tests.campaign.soak.__main__ import main
 from tests.campaign.soak.judging import HISTORIES, judge, thirds
 from tests.campaign.soak.reporting import page_of, write_report
 from tests.campaign.soak.samples import Bloat, ProcessUse, Sample, Soak, TableUse, read_soak
-from tests.campaign.soak.sampling import measure_bloat, table_uses
+from tests.campaign.soak.sampling import Sampler, measure_bloat, table_uses
 
 SAMPLES = 30
 
@@ -27,8 +28,9 @@ def soak(**changes: Callable[[int], int]) -> Soak:
     def sample(number: int) -> Sample:
         def use(name: str) -> ProcessUse:
             return ProcessUse(
-                value(f"{name}_memory", number, 10**8), value(f"{name}_files", number, 50), 4, number * 5.0
-            )
+                value(f"{name}_memory", number, 10**8), value(f"{name}_files", number, 50),
+                value(f"{name}_threads", number, 4), number * 5.0, f"process {value(f'{name}_process', number, 1)}",
+            )  # fmt: skip
 
         def table(name: str) -> TableUse:
             rows, size = value(f"{name}_rows", number, 10_000), value(f"{name}_bytes", number, 20_000_000)
@@ -37,7 +39,9 @@ def soak(**changes: Callable[[int], int]) -> Soak:
         processes = {name: use(name) for name in ("api", "temporal", "postgres")}
         connections = {"berth_worker": value("connections", number, 10)}
         tables = {"tasks_waiting": table("queue"), "ledger": table("history")}
-        return Sample(number * 30.0, processes, connections, tables, {"writes": number * 10, "events": number * 20})
+        directories = {"agent a": value("agent_bytes", number, 10**7), "nats": value("nats_bytes", number, 10**7)}
+        work = {"writes": number * 10, "events": number * 20}
+        return Sample(number * 30.0, processes, connections, tables, work, {}, directories)
 
     samples = [sample(number) for number in range(1, SAMPLES + 1)]
     return Soak(7, 15.0, 2, samples, [Bloat("ledger", 28_000_000, 20_000_000)], [])
@@ -50,6 +54,8 @@ def leaks(number: int) -> int:
 GROWTHS: list[tuple[str, dict[str, Callable[[int], int]], str]] = [
     ("memory", {"api_memory": leaks}, "memory of api"),
     ("open files", {"api_files": lambda n: 50 + n}, "open files of api"),
+    ("threads", {"api_threads": lambda n: 4 + n}, "threads of api"),
+    ("files of an agent", {"agent_bytes": lambda n: 10**7 + n * 400_000}, "files of agent a"),
     ("connections", {"connections": lambda n: 10 + (n > 25)}, "connections of berth_worker"),
     ("rows of what is no history", {"queue_rows": lambda n: 10_000 + n * 100}, "rows of tasks_waiting"),
     ("pages without rows", {"queue_bytes": lambda n: 20_000_000 + n * 500_000}, "size of tasks_waiting"),
@@ -71,6 +77,7 @@ STEADY: list[tuple[str, dict[str, Callable[[int], int]]]] = [
     ("a pool that had been as large before", {"connections": lambda n: 12 if n in (15, 25) else 10}),
     ("a server for development", {"temporal_memory": leaks}),
     ("files that a session keeps", {"postgres_files": lambda n: 1_000 + n * 100}),
+    ("a store", {"nats_bytes": lambda n: n * 10**7}),
     ("a history with its rows", {"history_rows": lambda n: n * 1_000, "history_bytes": lambda n: n * 2_000_000}),
     ("what waits at a moment", {"queue_rows": lambda n: 10_000 + n}),
 ]
@@ -85,6 +92,28 @@ def test_a_broken_promise_fails_a_soak() -> None:
     broken = dataclasses.replace(soak(), violations=["P1: two claims of one unit"])
     assert judge(broken) == ["P1: two claims of one unit"]
     assert "- P1: two claims of one unit" in page_of(broken)
+
+
+def test_a_part_that_began_anew_is_not_taken_for_steady() -> None:
+    assert judge(soak(api_process=lambda n: 1 + (n > 20))) == ["api was 2 processes"]
+    flat = soak()
+    missing = dataclasses.replace(flat.samples[3], processes={"temporal": flat.samples[3].processes["temporal"]})
+    assert judge(dataclasses.replace(flat, samples=[*flat.samples[:3], missing, *flat.samples[4:]])) == [
+        "api did not run in 1 samples", "postgres did not run in 1 samples",
+    ]  # fmt: skip
+
+
+def test_a_sampling_that_ended_early_fails_a_soak() -> None:
+    flat = soak()
+    assert judge(dataclasses.replace(flat, samples=flat.samples[:12])) == ["12 of 30 samples were taken"]
+
+    class NoStage:
+        """Without a database."""
+
+    sampler = Sampler(NoStage(), History(1), 60, 30)  # type: ignore[arg-type]
+    sampler.run()
+    assert sampler.problem is not None
+    assert sampler.problem.startswith("the sampling ended after 0 samples: AttributeError")
 
 
 def test_two_samples_say_nothing() -> None:

@@ -27,7 +27,7 @@ from tests.allocations.driving import (
 )
 from tests.allocations.seeding import connect, create_allocation
 from tests.reservations.holding import HOLDER, ReservationClient, as_client, deadlocks, seed_with_seats
-from tests.reservations.passing_time import let_come
+from tests.reservations.passing_time import ALMOST, let_come
 from tests.reservations.turning_over.consuming import consumed, events_of, gpus, soon, starting, violations
 from worker.sweepers.allocation_ends import announce_ends, release_ended
 from worker.sweepers.reservation_starter import ReservationStarter
@@ -51,12 +51,16 @@ def test_a_confirmed_one_starts_by_itself_not_before_its_time_and_a_hold_never(d
         held = await starting(client, confirm=False)
         assert await start_reservation(client.context, client.catalogue, held) is Started.NOT_DUE
         assert await start_reservation(client.context, client.catalogue, made) is Started.NOT_DUE
-        passed = let_come(database_url, starts_at)
+        almost = let_come(database_url, starts_at, left=ALMOST)
+        await starter(client).start_due()
+        assert await start_reservation(client.context, client.catalogue, made) is Started.NOT_DUE
+        assert client.state(made) == "confirmed"
+        started_at = let_come(database_url, almost)
         await starter(client).start_due()
         assert (client.state(made), client.state(held)) == ("consumed", "hold")
         found = rows_of(database_url, "select id, gpus, name, labels, ends_at, requested_at from allocations")
-        assert [row[1:5] for row in found] == [(2, "by itself", {"a": "b"}, ends_at - passed)] * 2
-        assert all(row[5] >= starts_at - passed for row in found)
+        assert [row[1:5] for row in found] == [(2, "by itself", {"a": "b"}, ends_at - (starts_at - started_at))] * 2
+        assert all(row[5] >= started_at for row in found)
         assert events_of(database_url, f"reservations/{made}")[-1] == "reservation.consumed"
         assert await start_reservation(client.context, client.catalogue, made) is Started.NOT_DUE
         await provision(client.context, database_url, found[0][0])
@@ -248,7 +252,11 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
         assert [row[0] for row in told_] == [f"allocations/{near}"]
         assert datetime.fromisoformat(told_[0][1]["ends_at"]) == ends_at
         assert not await release_at_end(client.context, far)
-        let_come(database_url, ends_at)
+        almost = let_come(database_url, ends_at, left=ALMOST)
+        await release_ended(client.context, 10)
+        assert not await release_at_end(client.context, near)
+        assert allocation_of(database_url, near)["state"] == "active"
+        let_come(database_url, almost)
         assert not await notify_expiry(client.context, near)
         await asyncio.gather(*(release_ended(client.context, 10) for _ in range(3)))
         assert transitions_of(database_url, near)[-1] == "releasing"

@@ -20,7 +20,6 @@ from orchestrator.allocations.states import AllocationState
 from orchestrator.allocations.store import stated_cleanup
 from orchestrator.operations.execution import Limits
 from orchestrator.reservations.store.starting import find_nodes_to_start
-from orchestrator.verification import run_checks
 from tests.allocations.driving import (
     ADMIN,
     allocation_of,
@@ -33,6 +32,7 @@ from tests.allocations.driving import (
     task_of,
     transitions_of,
 )
+from tests.allocations.ending import broken
 from tests.allocations.seeding import SLICE_SKU, connect
 from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats
 from tests.reservations.turning_over.consuming import back_to_back, consumed, events_of, soon, violations
@@ -54,15 +54,6 @@ def test_whoever_frees_units_starts_who_waits_for_them() -> None:
 def waits_of(url: str, allocation_id: UUID) -> str | None:
     waits: str | None = allocation_of(url, allocation_id)["waits_for"]
     return waits
-
-
-def broken(url: str) -> dict[str, list[str]]:
-    """What `berth verify` finds, by promise."""
-    with connect(url) as connection:
-        # Nodes report here without having leased the task; the proof requires that the task reached a node.
-        connection.execute("update node_tasks set dispatched_at = queued_at where finished_at is not null")
-        connection.execute("select log_advance(1000)")
-    return {verdict.promise: verdict.violations for verdict in run_checks(url) if not verdict.kept}
 
 
 def test_the_next_one_starts_in_the_transaction_of_the_proof(database_url: str) -> None:
