@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.sites.ports.placed import (
     set_segments,
     shown,
 )
-from tests.sites.renting.tenancy import Renting
+from tests.sites.renting.tenancy import Renting, player, renting
 from tests.sites.renting.tenancy import Scene as RentingScene
 from tests.sites.running import Run, another, inspect, play
 from tests.switches.scripted import ScriptedSwitch
@@ -196,23 +197,7 @@ def test_segments_that_overlap_are_refused(database_url: str, tmp_path: Path, vl
 @pytest.fixture
 def rented(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[RentingScene], None]:
     """A scene with a rented machine."""
-    import asyncio
-
-    from orchestrator.sites import tenancies
-    from tests.sites.renting.tenancy import renting, ssh_server
-
-    def played(scene: RentingScene) -> None:
-        async def whole() -> None:
-            async with (
-                ssh_server(lambda port: monkeypatch.setattr(tenancies, "SSH_PORT", port)) as host_key,
-                renting(database_url, tmp_path) as rent,
-            ):
-                rent.host_key = host_key
-                await scene(rent)
-
-        asyncio.run(whole())
-
-    return played
+    return player(partial(renting, database_url, tmp_path), monkeypatch)
 
 
 def test_a_tenants_machine_keeps_its_ports_and_its_segment(rented: Callable[[RentingScene], None]) -> None:

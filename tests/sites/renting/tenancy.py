@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import asyncssh
+import pytest
 
 from node_agent.drivers.ssh import new_host_key
 from node_agent.wire.deploy_medium import MediumNetwork
@@ -20,6 +22,7 @@ from orchestrator.allocations.commands.verbs import begin_verb, finish_verb, ord
 from orchestrator.allocations.outcomes import Begun, Concluded
 from orchestrator.allocations.states import Verb
 from orchestrator.nodes.deploy_systems.run_rules import Move
+from orchestrator.sites import tenancies
 from tests.allocations.driving import TENANT, allocation_of, claim_of, operation, task_of
 from tests.allocations.seeding import IMAGE, IMAGE_SHA256, Seeded, create_allocation, seed
 from tests.deploy_system.stage import MAC
@@ -238,3 +241,31 @@ async def renting(url: str, directory: Path) -> AsyncIterator[Renting]:
         inspect(run, disks=[SMALL, LARGE])
         connection.execute("update nodes set state = 'active' where id = %s", (run.node,))
         yield Renting(url, run, seeded)
+
+
+class Reached(Protocol):
+    """A machine whose system is reached by SSH."""
+
+    host_key: str
+
+
+M = TypeVar("M", bound=Reached)
+
+
+def player(
+    machine: Callable[[], AbstractAsyncContextManager[M]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[M], Coroutine[Any, Any, None]]], None]:
+    """What plays a scene with such a machine and its SSH server; each scene has a new one."""
+
+    def played(scene: Callable[[M], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            async with (
+                ssh_server(lambda port: monkeypatch.setattr(tenancies, "SSH_PORT", port)) as host_key,
+                machine() as opened,
+            ):
+                opened.host_key = host_key
+                await scene(opened)
+
+        asyncio.run(whole())
+
+    return played
