@@ -107,9 +107,9 @@ MUTANTS = [
         f"{_SWTPM}::test_a_deploy_system_ends_the_lockout_that_a_tenant_has_left_and_a_node_does_not",
     ),
     _mutant(
-        "a disk that stays in the machine is the medium", "deploy/metal/deploy-init",
-        '/removable" 2>/dev/null)" = 1 ]', '/removable" 2>/dev/null)" != 2 ]',
-        "tests/metal/test_medium.py::test_a_disk_that_stays_in_the_machine_is_never_the_medium",
+        "a disk is the medium where no CD is", "deploy/metal/deploy-init", "for device in /dev/sr?; do",
+        "for device in /dev/sr? /dev/sd?; do",
+        "tests/metal/test_medium.py::test_the_medium_is_read_from_a_cd_drive_alone",
     ),
     _mutant(
         "the medium lacks a module that its agent imports", "deploy/metal/build-deploy-medium",
