@@ -15,7 +15,6 @@ from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.services import Parts
 from orchestrator.http.writes import AdminWrite
 from orchestrator.nodes.deploy_systems.endpoints import addresses_of, network_of
-from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.run_rules import RunKind
 from orchestrator.sites import queries
 from orchestrator.sites.commands.runs import request_run, stop_run
@@ -35,8 +34,7 @@ async def run(node_id: UUID, write: AdminWrite, body: RunDeploySystem | None = N
     order = RunOrder(
         kind=RunKind(wanted.kind), network=None if wanted.network is None else network_of(wanted.network),
         smbios_uuid=None if wanted.smbios_uuid is None else UUID(wanted.smbios_uuid), macs=tuple(wanted.macs),
-        require_tpm=wanted.require_tpm,
-        root_disk=None if wanted.root_disk is None else RootDiskHint.model_validate(wanted.root_disk.model_dump()),
+        require_tpm=wanted.require_tpm, root_disk=wanted.root_disk,
     )  # fmt: skip
     operation, addresses = write.operation(wanted), addresses_of(write.parts)
     return answer_response(await request_run(write.context, operation, write.actor, node_id, order, addresses))

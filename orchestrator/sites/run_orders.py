@@ -74,7 +74,8 @@ async def medium_of(tx: Transaction, bmc: Bmc, order: RunOrder) -> JsonObject:
 
 
 async def kept_root_disk(tx: Transaction, node_id: UUID) -> JsonObject:
-    """The hint for the root disk of the node's newest run, as what a run is permitted with has it; empty without one."""
+    """The hint for the root disk of the node's newest run, whatever its outcome, as what a run is permitted with has it; empty
+    without one. Each run of the node is opened with it, or with another one that was given: it is the hint that counts."""
     before = await run_store.read_newest(tx, node_id)
     return {} if before is None or MEMBER not in before.medium else {MEMBER: before.medium[MEMBER]}
 

@@ -11,14 +11,13 @@ from pydantic import BaseModel, FailFast, Field
 from berth.process.bounded_models import at_most
 from node_agent.protocol import EnrolRequest
 from node_agent.wire.deploy_enrolment import SMBIOS_UUID
-from node_agent.wire.deploy_tasks import MetalWipeReport, Serial
-from node_agent.wire.fields import INTEGER_MAX
+from node_agent.wire.deploy_tasks import MetalWipeReport
 from node_agent.wire.sites import RECIPIENTS_MAX, SEALED_LENGTH_MAX, BmcInventory, BmcTaskKind
 from orchestrator.http.documents import Waits
 from orchestrator.http.fields import WHOLE, HardwareId, Id, Request, Sentence, SigningRequest
 from orchestrator.http.paging import PageQuery
 from orchestrator.http.types.numbers import BigCount, Count
-from orchestrator.nodes.deploy_systems.root_disks import DiskKind
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.run_rules import RunKind, RunOutcome, RunStep
 from orchestrator.nodes.deploy_systems.schemas import MACS_MAX, DeployNetwork, MacAddress
 from orchestrator.nodes.schemas import TOKEN_SECONDS_MAX
@@ -210,14 +209,6 @@ class Bmc(BaseModel):
     task: BmcTask | None = Field(description="the newest one")
 
 
-class RootDisk(Request):
-    """What the root disk of the machine must be; without a member every disk may be it."""
-
-    serial: Serial | None = None
-    kind: DiskKind | None = Field(None, description="`scsi`: SATA, SAS and USB")
-    size_bytes_min: Annotated[int, Field(ge=1, le=INTEGER_MAX), WHOLE] | None = None
-
-
 class RunDeploySystem(Request):
     """What a run of a deploy system does. Without `network` or `root_disk`, that of the node's newest run; without `smbios_uuid`,
     the machine that was inspected, or that the BMC reported at the last look."""
@@ -229,17 +220,9 @@ class RunDeploySystem(Request):
         default_factory=list, description="ports that the machine must have beside that of `network`"
     )
     require_tpm: bool = Field(False, description="refuse the enrolment without a proof of the machine's TPM")
-    root_disk: RootDisk | None = Field(
+    root_disk: RootDiskHint | None = Field(
         None, description="for deployments: the smallest disk that is like this and holds the image"
     )
-
-
-class RunRootDisk(BaseModel):
-    """What the root disk of a deployment must be."""
-
-    serial: str | None
-    kind: str | None
-    size_bytes_min: BigCount | None
 
 
 class RunNetwork(BaseModel):
@@ -279,7 +262,7 @@ class DeployRun(BaseModel):
     step: RunStep = Field(description="what it does now, or did last")
     smbios_uuid: UUID
     network: RunNetwork
-    root_disk: RunRootDisk | None = Field(description="null: the smallest disk that holds the image")
+    root_disk: RootDiskHint | None = Field(description="null: the smallest disk that holds the image")
     allocation_id: UUID | None = Field(description="whose task it performs; null: an operator requested it")
     requested_at: datetime
     requested_by: str

@@ -22,7 +22,7 @@ from orchestrator.database.transactions import Transaction
 from orchestrator.nodes.deploy_systems import run_store, store, task_store
 from orchestrator.nodes.deploy_systems.deploy_orders import NotDeployable, deploy_of, rescue_of
 from orchestrator.nodes.deploy_systems.refusals import NotWipeable
-from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
+from orchestrator.nodes.deploy_systems.root_disks import MEMBER, RootDiskHint
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
     SITE_STEP_SECONDS_MAX,
@@ -40,6 +40,7 @@ from orchestrator.nodes.store.inventories import is_awaited
 from orchestrator.problems import InvalidState
 from orchestrator.sites.ports.store import has_ports, is_outside
 from orchestrator.sites.rules import REQUEST_SECONDS_MAX
+from orchestrator.sites.run_orders import kept_root_disk
 from orchestrator.sites.store import adoptions, bmc_tasks
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.tasks.store import site_tasks
@@ -139,12 +140,14 @@ async def needs_inspection(tx: Transaction, allocation_id: UUID) -> bool:
 
 async def _prepared(tx: Transaction, node_id: UUID, task: SiteTask) -> tuple[RunWork, JsonObject]:
     """Work and medium of the run: network and addresses are those of the newest run of the node that completed; of an adopted
-    machine those that were stated with it."""
+    machine those that were stated with it. The hint for the root disk is the one that the node's newest run has."""
     adopted = await adoptions.read_adoption(tx, task.allocation_id)
-    if adopted is not None and not adopted.is_inspected and task.type in INSPECTED_BEFORE:
-        return INSPECTION, adopted.medium
     known = await store.read_machine(tx, node_id)
-    medium = await _medium_before(tx, node_id, known) if adopted is None else adopted.medium
+    before = await _medium_before(tx, node_id, known) if adopted is None else adopted.medium
+    others = {name: value for name, value in before.items() if name != MEMBER}
+    medium = {**others, **await kept_root_disk(tx, node_id)}
+    if adopted is not None and not adopted.is_inspected and task.type in INSPECTED_BEFORE:
+        return INSPECTION, medium
     if task.type in SWITCHES:
         ends_first = await run_store.leaves_rescue(tx, node_id) or (
             task.type is not TaskType.STOP and await is_outside(tx, node_id)

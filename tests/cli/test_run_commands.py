@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType
+from typing import get_args, get_type_hints
 
 import pytest
 
+from berth.cli.fleet.deploy_systems import inspect_machine
 from berth.local.authority import ensure_authority
 from berth.local.servers import LocalPostgres
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskKind
 from tests.api.calling import fresh
 from tests.client.deployment import Deployment, running_deployment
 from tests.placement.fleet import ADD_NODES, SEED
@@ -105,6 +109,18 @@ def test_what_the_root_disk_must_be_is_kept_until_it_is_said_anew(
         deployment.database.execute(ENDED)
         deployment.database.execute(RUN_ENDED)
         assert shell.json(f"node inspect {node} --smbios-uuid {SMBIOS} {options}")["root_disk"] == kept
+
+
+def test_the_kinds_of_a_root_disk_are_those_of_the_api() -> None:
+    (option,) = [kind for kind in get_args(get_type_hints(inspect_machine)["root_kind"]) if kind is not NoneType]
+    assert get_args(option) == get_args(RootDiskKind)
+
+
+def test_another_root_disk_while_a_run_is_open_is_refused(shell: Shell, node: str) -> None:
+    shell.json(f"node inspect {node} {NETWORK} --smbios-uuid {SMBIOS} --root-serial S4AA")
+    for options in ("--root-serial S4BB", "--root-any"):
+        shell.refused(f"node inspect {node} {options}", "invalid_state")
+    assert shell.json(f"node run {node}")["root_disk"]["serial"] == "S4AA"
 
 
 def test_a_wipe_is_requested_with_a_confirmation_alone(shell: Shell, deployment: Deployment, node: str) -> None:

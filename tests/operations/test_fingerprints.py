@@ -31,7 +31,7 @@ PARTS = {
     "AcceptInvitation",  # its token is used once, without an operation
     "_Hold", "StartedAllocation", "Nothing", "PointRead", "RangeRead", "WriteKey", "DeleteKey", "DeleteRange",
     "PutImageStatement", "TaskOrder", "SealedPassword", "SealedCopy", "DeployNetwork", "AdoptedConnection", "AcceptedFirmware",
-    "SwitchPort", "FirmwareImage", "RootDisk",
+    "SwitchPort", "FirmwareImage",
 }  # fmt: skip
 """Parts of bodies, and the body without members."""
 

@@ -18,6 +18,7 @@ from node_agent.protocol import TaskBody
 from node_agent.wire.deploy_enrolment import DeployResultReport
 from node_agent.wire.deploy_medium import DeployMedium, MediumNetwork, read_medium
 from orchestrator.nodes.commands.deploy_tasks import accept_deploy_result, advance_deploy_task
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
 from orchestrator.operations.store.operations import Answer
@@ -75,9 +76,10 @@ class Run:
         network: MediumNetwork | None = NETWORK,
         smbios: uuid.UUID | None = SMBIOS,
         kind: RunKind = RunKind.INSPECT,
+        root_disk: RootDiskHint | None = None,
     ) -> Answer:
         """An operator's request."""
-        order = RunOrder(kind, network, smbios, (OTHER_MAC,), False)
+        order = RunOrder(kind, network, smbios, (OTHER_MAC,), False, root_disk)
         return await request_run(self.stage.api, admin_operation(), ADMIN, self.node, order, ADDRESSES)
 
     async def stop(self) -> Answer:

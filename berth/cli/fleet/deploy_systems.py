@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Literal, TextIO
 from uuid import UUID
 
 import typer
@@ -29,14 +28,6 @@ TASK: list[Column] = [
     ("outcome", lambda t: t.outcome or "open"), ("requested at", lambda t: t.requested_at), ("by", lambda t: t.requested_by),
     ("issued at", lambda t: t.issued_at), ("ended at", lambda t: t.ended_at), ("failure", lambda t: t.failure),
 ]  # fmt: skip
-
-
-class RootKind(StrEnum):
-    """Kinds of disks, by the driver that the deploy system has for them."""
-
-    NVME = "nvme"
-    SCSI = "scsi"
-    VIRTIO = "virtio"
 
 
 RUN: list[Column] = [
@@ -131,7 +122,9 @@ def inspect_machine(
     root_serial: Annotated[
         str | None, typer.Option(help="serial of the disk that images are written to, from now on")
     ] = None,
-    root_kind: Annotated[RootKind | None, typer.Option(help="kind of that disk; scsi: SATA, SAS and USB")] = None,
+    root_kind: Annotated[
+        Literal["nvme", "scsi", "virtio"] | None, typer.Option(help="kind of that disk; scsi: SATA, SAS and USB")
+    ] = None,
     root_bytes_min: Annotated[int | None, typer.Option(min=1, help="what that disk holds at least")] = None,
     root_any: Annotated[
         bool, typer.Option("--root-any", help="images are written to the smallest disk that holds them, from now on")
@@ -201,9 +194,9 @@ def _network(mac: str | None, address: str | None, gateway: str | None, vlan: in
     return named or None
 
 
-def _root_disk(serial: str | None, kind: RootKind | None, bytes_min: int | None, is_any: bool) -> JsonObject | None:
+def _root_disk(serial: str | None, kind: str | None, bytes_min: int | None, is_any: bool) -> JsonObject | None:
     """What the root disk must be; None without options."""
-    hint = {"serial": serial, "kind": None if kind is None else kind.value, "size_bytes_min": bytes_min}
+    hint = {"serial": serial, "kind": kind, "size_bytes_min": bytes_min}
     given = {name: value for name, value in hint.items() if value is not None}
     if is_any and given:
         raise typer.BadParameter("give --root-any alone, or what the root disk must be")

@@ -16,8 +16,8 @@ SPARE_BYTES: Final = 16 * 2**20
 MEMBER: Final = "root_disk"
 """Where what a run is permitted with has the hint; absent without one."""
 
-DiskKind = Literal["nvme", "scsi", "virtio"]
-_KINDS: Final[dict[str, DiskKind]] = {"nvme": "nvme", "sd": "scsi", "vd": "virtio"}
+RootDiskKind = Literal["nvme", "scsi", "virtio"]
+_KINDS: Final[dict[str, RootDiskKind]] = {"nvme": "nvme", "sd": "scsi", "vd": "virtio"}
 """By the beginning of the kernel's name: SATA, SAS and USB are `sd`."""
 
 
@@ -26,10 +26,10 @@ class NoRootDisk(Exception):
 
 
 class RootDiskHint(Wire):
-    """What the root disk must be; a member that is absent allows every disk."""
+    """What the root disk of the machine must be; a member that is absent or null allows every disk."""
 
     serial: Serial | None = None
-    kind: DiskKind | None = None
+    kind: RootDiskKind | None = Field(None, description="`scsi`: SATA, SAS and USB")
     size_bytes_min: Annotated[Whole, Field(ge=1)] | None = None
 
     @classmethod
@@ -53,19 +53,26 @@ class RootDiskHint(Wire):
 
 def root_disk_of(report: MetalInspectReport, image_bytes: int, hint: RootDiskHint) -> DiskIdentity:
     """The smallest disk that the hint allows and the image fits. Raises `NoRootDisk`."""
+    given = ", ".join(f"{name} {value}" for name, value in hint.document().items())
+    disk_said = f"disk that the hint for the root disk allows ({given})" if given else "disk"
     allowed = [disk for disk in report.topology.disks or () if hint.allows(disk)]
     if not allowed:
-        said = ", ".join(f"{name} {value}" for name, value in hint.document().items())
-        raise NoRootDisk(f"no disk of the inspection is what the hint for the root disk allows ({said or 'any'})")
-    found = []
+        raise NoRootDisk(f"the inspection has found no {disk_said}")
+    found: list[DiskIdentity] = []
+    nameless: list[str] = []
+    least = image_bytes + SPARE_BYTES
     for disk in allowed:
         try:
             found.append(DiskIdentity.model_validate({"serial": disk.serial, "size_bytes": disk.size_bytes}))
         except ValidationError:
-            continue  # a disk that cannot be named cannot be the root disk
-    fitting = [disk for disk in found if disk.size_bytes >= image_bytes + SPARE_BYTES]
-    if not fitting:
+            if disk.size_bytes is None or disk.size_bytes >= least:
+                nameless.append(disk.name)
+    fitting = [disk for disk in found if disk.size_bytes >= least]
+    if fitting:
+        return min(fitting, key=lambda disk: (disk.size_bytes, disk.serial))
+    if nameless:
         raise NoRootDisk(
-            f"no disk that may be the root disk holds the image's {image_bytes} bytes and the config drive"
+            f"no {disk_said} can be named in the task of a deployment: {', '.join(nameless)[:200]} has no usable serial or size;"
+            " replace it, and inspect again"
         )
-    return min(fitting, key=lambda disk: (disk.size_bytes, disk.serial))
+    raise NoRootDisk(f"no {disk_said} holds the image's {image_bytes} bytes and the config drive")

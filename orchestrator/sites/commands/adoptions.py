@@ -44,7 +44,7 @@ from orchestrator.sites.adopting.rules import (
 from orchestrator.sites.documents import adoption_document
 from orchestrator.sites.ports.store import has_ports
 from orchestrator.sites.refusals import NotAdoptable
-from orchestrator.sites.run_orders import kept_root_disk, require_idle
+from orchestrator.sites.run_orders import require_idle
 from orchestrator.sites.store import adoptions, bmcs
 from orchestrator.sites.store.bmcs import Bmc
 from orchestrator.tenants.principals import Actor
@@ -176,7 +176,6 @@ async def _recorded(
         "network": order.network.model_dump(mode="json"), "smbios_uuid": str(smbios_uuid),
         "macs": sorted({order.network.mac, *order.macs}), "require_tpm": order.require_tpm, "addresses": asdict(addresses),
     }  # fmt: skip
-    medium |= await kept_root_disk(tx, bmc.node_id)
     machine = {name: look.inventory.get(name) or None for name in SHOWN}
     gaps: list[Gap] = gaps_of(look, order.stated)
     return {

@@ -13,6 +13,7 @@ from orchestrator.log.events import Event, EventType
 from orchestrator.log.store.outbox import append_events
 from orchestrator.nodes.deploy_systems import run_store, store
 from orchestrator.nodes.deploy_systems.refusals import NotWipeable
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.rules import Addresses
 from orchestrator.nodes.deploy_systems.run_rules import (
     RUN_SECONDS_MAX,
@@ -51,7 +52,7 @@ _WORKER = Actor(ActorKind.WORKER, "deploy_runs")
 async def request_run(
     context: Context, operation: Operation, actor: Actor, node_id: UUID, order: RunOrder, addresses: Addresses
 ) -> Answer:
-    """200 with the run, at its first step; an open run of the same kind is the answer.
+    """200 with the run, at its first step; an open run of the same kind is the answer, unless another root disk is wanted.
 
     Refusals, which change nothing: `NotFound` (no node, or no BMC), `NodeInUse`, `InvalidState` (the node is in service, or
     something works on its machine), `MachineUnknown`, `NotWipeable`, `Invalid` without a network. A wipe is refused in a
@@ -66,6 +67,7 @@ async def request_run(
             raise NotFound(f"node {node_id} has no BMC: berth node bmc set")
         known = await run_store.read_open(tx, node_id)
         if known is not None and known.kind is order.kind:
+            _require_same_root_disk(known, order)
             return Done(200, run_document(known), node_id)
         await require_no_run(tx, node_id)
         owner = await released_unseen(tx, node_id) if order.kind is RunKind.WIPE else None
@@ -81,6 +83,16 @@ async def request_run(
         return await _shown(tx, node_id)
 
     return await run_once(context, operation, effect, None)
+
+
+def _require_same_root_disk(run: DeployRun, order: RunOrder) -> None:
+    """Return if the open run has the hint of the order, or the order has none. Raises `InvalidState`."""
+    if order.root_disk is not None and order.root_disk != RootDiskHint.of(run.medium):
+        raise InvalidState(
+            "a run of a deploy system with another root disk is open on the node; wait for its end, or stop it:"
+            " berth node run --stop, then give the root disk again",
+            state="run_open",
+        )
 
 
 async def _work(tx: Transaction, node_id: UUID, order: RunOrder) -> RunWork:

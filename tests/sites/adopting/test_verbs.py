@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.allocations.states import AllocationState, Verb
+from orchestrator.nodes.deploy_systems.root_disks import RootDiskHint
 from orchestrator.nodes.deploy_systems.run_rules import Move, RunKind
 from tests.nodes.answers import body_of
 from tests.sites.adopting.machines import CONNECTION, Adopting, Scene
@@ -111,11 +112,9 @@ def test_an_adoption_keeps_the_hint_of_the_machine(play: Callable[[Scene], None]
     """A rebuild of the adopted machine, and its tenants after the release, are deployed to such a disk."""
 
     async def scene(rent: Adopting) -> None:
-        connection = rent.run.stage.fleet.connection
-        await rent.run.request()
+        await rent.run.request(root_disk=RootDiskHint(serial="S2"))
         await rent.run.stop()
         assert await rent.run.advance() is Move.CLOSE
-        connection.execute('update deploy_runs set medium = medium || \'{"root_disk": {"serial": "S2"}}\'')
         rent.run.machine.service.machine.power = "On"
         await rent.adopt()
         await rent.order(Verb.REBUILD)
