@@ -74,6 +74,11 @@ def test_an_image_that_no_allowed_disk_holds_goes_to_no_other() -> None:
     [
         ([], {}, "the inspection has found no disk"),
         ([SMALLEST], {}, f"no disk holds the image's {101 * MIB} bytes and the config drive"),
+        (
+            [SMALLEST, NAMELESS],
+            {"kind": "virtio"},
+            "no disk that the hint for the root disk allows (kind virtio) holds the image's 105906176 bytes and the config drive",
+        ),
         ([NAMELESS], {}, f"no disk {UNNAMED} nvme2n1 {REPLACE}"),
         ([SMALLEST, NAMELESS], {}, f"no disk {UNNAMED} nvme2n1 {REPLACE}"),
         ([SMALLEST, SIZELESS], {}, f"no disk {UNNAMED} sdb {REPLACE}"),
