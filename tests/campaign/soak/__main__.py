@@ -25,21 +25,32 @@ from tests.campaign.stage import Stage
 LEAST_MINUTES = 1.0
 
 
-def run_soak(options: CampaignOptions, interval_seconds: float) -> Soak:
-    """Play a campaign without faults, with a sample at every interval."""
+NOT_JUDGED = "the checks of the campaign had not ended"
+"""The violation of a soak that was stopped before."""
+
+
+def run_soak(options: CampaignOptions, interval_seconds: float, file: Path) -> Soak:
+    """Play a campaign without faults, with a sample at every interval; `file` has what was measured so far."""
     samplers: list[Sampler] = []
 
+    def soak(sampler: Sampler, violations: list[str]) -> Soak:
+        minutes, cores = options.seconds / 60, os.cpu_count() or 1
+        problems = [] if sampler.problem is None else [sampler.problem]
+        return Soak(
+            options.seed, minutes, cores, sampler.samples, sampler.bloat, violations + problems, interval_seconds
+        )
+
     def sample(stage: Stage, history: History) -> Sampler:
-        samplers.append(Sampler(stage, history, options.seconds, interval_seconds))
+        def keep(sampler: Sampler) -> None:
+            soak(sampler, [NOT_JUDGED]).write(file)
+
+        samplers.append(Sampler(stage, history, options.seconds, interval_seconds, keep))
         return samplers[0]
 
     report, _ = run_on(options, Stage(options.directory, options.agents, truncates=True), sample)
-    violations = [f"{one.check}: {one.sentence}" for one in report.violations]
-    violations += [] if samplers[0].problem is None else [samplers[0].problem]
-    return Soak(
-        options.seed, options.seconds / 60, os.cpu_count() or 1, samplers[0].samples, samplers[0].bloat, violations,
-        interval_seconds,
-    )  # fmt: skip
+    found = soak(samplers[0], [f"{one.check}: {one.sentence}" for one in report.violations])
+    found.write(file)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="berth-soak-", ignore_cleanup_errors=True) as temporary:
             directory = (asked.keep or Path(temporary)) / "var"
             options = CampaignOptions(directory, asked.minutes * 60, asked.seed, clients=asked.clients)
-            soak = run_soak(options, asked.every_seconds)
-        soak.write(asked.directory / "samples.json")
+            soak = run_soak(options, asked.every_seconds, asked.directory / "samples.json")
     write_report(soak, asked.directory)
     problems = judge(soak)
     sys.stdout.write((asked.directory / "soak.md").read_text())

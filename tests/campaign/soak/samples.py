@@ -68,8 +68,10 @@ class Soak:
     """Between two samples."""
 
     def write(self, file: Path) -> None:
-        """Store it as JSON."""
-        file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        """Store it as JSON, in place of an earlier one, whole or not at all."""
+        half = file.with_suffix(".half")
+        half.write_text(json.dumps(asdict(self)) + "\n")
+        half.replace(file)
 
 
 def read_soak(file: Path) -> Soak:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,13 @@ _LARGE = """
 class Sampler:
     """What "disturbs" a soak: it only reads. `samples` has one entry for each interval that is over.
 
-    `problem`: why it could not go on; the load goes on without it.
+    `problem`: why it could not go on; the load goes on without it. `keep` is called after each sample: a soak that is killed, or
+    whose checks take too long, leaves what it has measured.
     """
 
-    def __init__(self, stage: Stage, history: History, seconds: float, interval_seconds: float) -> None:
+    def __init__(
+        self, stage: Stage, history: History, seconds: float, interval_seconds: float, keep: Callable[[Sampler], None]
+    ) -> None:
         self.samples: list[Sample] = []
         self.bloat: list[Bloat] = []
         self.problem: str | None = None
@@ -59,6 +63,7 @@ class Sampler:
         self._history = history
         self._seconds = seconds
         self._interval_seconds = interval_seconds
+        self._keep = keep
         self._seen = 0
         self._stopping = threading.Event()
 
@@ -77,8 +82,10 @@ class Sampler:
                 if self._stopping.wait(max(0.0, at - time.monotonic())):
                     return
                 self.samples.append(self._look(database))
+                self._keep(self)
                 number += 1
             self.bloat = measure_bloat(database)
+            self._keep(self)
 
     def stop(self) -> None:
         """Take no more samples."""

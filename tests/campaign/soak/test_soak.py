@@ -11,7 +11,7 @@ import pytest
 
 from tests.campaign.history import History
 from tests.campaign.soak.__main__ import main
-from tests.campaign.soak.judging import HISTORIES, judge, thirds
+from tests.campaign.soak.judging import HISTORIES, changed_parts, judge, thirds
 from tests.campaign.soak.reporting import page_of, write_report
 from tests.campaign.soak.samples import Bloat, ProcessUse, Sample, Soak, TableUse, read_soak
 from tests.campaign.soak.sampling import Sampler, measure_bloat, table_uses
@@ -110,7 +110,7 @@ def test_a_sampling_that_ended_early_fails_a_soak() -> None:
     class NoStage:
         """Without a database."""
 
-    sampler = Sampler(NoStage(), History(1), 60, 30)  # type: ignore[arg-type]
+    sampler = Sampler(NoStage(), History(1), 60, 30, lambda _: None)  # type: ignore[arg-type]
     sampler.run()
     assert sampler.problem is not None
     assert sampler.problem.startswith("the sampling ended after 0 samples: AttributeError")
@@ -151,3 +151,18 @@ def test_histories_are_tables_of_the_schema_and_bloat_is_seen(database_url: str)
         assert found.size_bytes > 3 * found.copy_bytes
         assert table_uses(database)["padded"].rows == 2_000
         assert "soak_copy" not in table_uses(database)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_minute_of_a_whole_stack(tmp_path: Path) -> None:
+    """So short a soak may find growth, and no broken promise; every sample has every part."""
+    main(["--minutes", "1", "--every-seconds", "5", "--directory", str(tmp_path)])
+    found = read_soak(tmp_path / "samples.json")
+    assert (len(found.samples), found.violations) == (12, [])
+    assert changed_parts(found.samples) == []
+    last = found.samples[-1]
+    assert {"api", "relay", "worker", "webhooks", "postgres", "nats", "temporal"} <= {*last.processes}
+    assert last.work["writes"] > 100
+    assert {name for name, taken in last.directory_bytes.items() if taken == 0} == set()
+    assert [one.table for one in found.bloat]

@@ -21,6 +21,7 @@ from tests.campaign.clients.accounts.settling import read_ledger
 from tests.campaign.directed.scene import Scene, deliveries_of_log
 from tests.campaign.history import Outcome
 from tests.consumers.metered import meter_all
+from tests.support.rival_sessions import until_waiting
 
 NEARLY_NOTHING = 1
 PLENTY = 10**12
@@ -60,14 +61,21 @@ def events_that_are_metered_again(scene: Scene) -> None:
 
 
 def one_payment_twice_at_once(scene: Scene) -> None:
-    """Two top-ups with one key arrive together, as when a client loses patience."""
+    """Two top-ups with one key arrive together, as when a client loses patience: both have begun when one ends."""
     seeded = scene.seed()
 
     async def play(context: Context) -> None:
         async def send() -> Answer:
             return await top_up(context, seeded.tenant_id, PLENTY, "one-payment")
 
-        for answer in await asyncio.gather(send(), send()):
+        with connect(scene.url) as rival:
+            rival.execute("begin")
+            rival.execute("lock table balances in exclusive mode")
+            sending = asyncio.gather(send(), send())
+            await until_waiting(scene.url, 2)
+            rival.execute("commit")
+            answers = await sending
+        for answer in answers:
             _paid(scene, seeded, "one-payment", PLENTY, answer)
 
     scene.run(play)
