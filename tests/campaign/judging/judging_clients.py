@@ -125,8 +125,10 @@ class _Held:
 
 def check_holders(history: History) -> Iterator[Violation]:
     """No two allocations were reported active on one slot at overlapping times: from the first response that said active
-    until the first request for its release.
+    until the first request for its release, or until the last such response if no request began its release: its end came,
+    its node was drained, or its balance was used up.
     """
+    by_request = _released_by_request(history)
     asked_back: dict[UUID, float] = {}
     for attempt in history.attempts:
         if attempt.kind in RELEASES and attempt.allocation_id is not None:
@@ -138,7 +140,9 @@ def check_holders(history: History) -> Iterator[Violation]:
         if not active:
             continue
         since = min(sight.told for sight in active)
-        until = asked_back.get(allocation_id, max(sight.asked for sight in active))
+        until = max(sight.asked for sight in active)
+        if by_request.get(allocation_id, True):
+            until = asked_back.get(allocation_id, until)
         if since < until:
             for slot in active[0].slots:
                 held[active[0].node or "?", slot].append(_Held(allocation_id, since, until))
@@ -150,6 +154,15 @@ def check_holders(history: History) -> Iterator[Violation]:
                     "one holder",
                     f"{node} slot {slot} was reported for {one.allocation_id} and {next_.allocation_id} at once",
                 )
+
+
+def _released_by_request(history: History) -> dict[UUID, bool]:
+    """Whether a request began the first release of an allocation, or the control plane by itself."""
+    found: dict[UUID, bool] = {}
+    for _, event in sorted(history.events().items()):
+        if event.type in EFFECTS["release"] and event.allocation_id is not None:
+            found.setdefault(event.allocation_id, event.operation_key is not None)
+    return found
 
 
 def check_sights(history: History) -> Iterator[Violation]:

@@ -183,6 +183,18 @@ def test_each_check_finds_what_it_is_for(check: str, way: Callable[[History], No
     assert check in found(history)
 
 
+def test_an_allocation_whose_end_came_is_not_held_until_its_client_asks() -> None:
+    history = well()
+    change("attempts", 1, began=13.0)(history)
+    change("attempts", 2, began=13.5)(history)
+    assert "one holder" in found(history), "it was held until its release was requested"
+    assert history.deliveries[2].type == "provisioning.releasing.requested"
+    change("deliveries", 2, operation_key=None)(history)
+    assert "one holder" not in found(history), "the control plane released it, at a time between"
+    append("sights", sight(FIRST, 12.5, "active", 3))(history)
+    assert "one holder" in found(history), "it was seen active after the next one was"
+
+
 def task(kind: TaskType, fence: int, allocation_id: uuid.UUID = FIRST) -> TaskBody:
     return TaskBody(
         task_id=uuid.uuid4(), type=kind, node_id=uuid.UUID(int=9), node_epoch=1, allocation_id=allocation_id, fence=fence,
