@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -114,6 +116,17 @@ def test_a_sampling_that_ended_early_fails_a_soak() -> None:
     sampler.run()
     assert sampler.problem is not None
     assert sampler.problem.startswith("the sampling ended after 0 samples: AttributeError")
+
+
+def test_what_was_measured_is_kept_after_each_sample(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    stage, history = SimpleNamespace(endpoints=SimpleNamespace(database_url=database_url)), History(1)
+    history.began = time.monotonic()
+    sampler = Sampler(stage, history, 0.2, 0.1, lambda sampler: taken.append(len(sampler.samples)))  # type: ignore[arg-type]
+    monkeypatch.setattr(sampler, "_look", lambda _: soak().samples[0])
+    sampler.run()
+    assert sampler.problem is None
+    assert taken == [1, 2, 2], "after each sample, and with the bloat at the end"
 
 
 def test_two_samples_say_nothing() -> None:
