@@ -116,7 +116,7 @@ $(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
 
 $(REDFISH_TOOLS)/ready: requirements-redfish.lock
 	$(PYTHON) -m venv --clear $(REDFISH_TOOLS)
-	sed -n '/^setuptools==/,/[^\\]$$/p' $< | $(REDFISH_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	sed -nE '/^(setuptools|pbr)==/,/[^\\]$$/p' $< | $(REDFISH_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --require-hashes --no-deps -r /dev/stdin
 	$(REDFISH_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation -r $<
 	@touch $@
