@@ -113,7 +113,9 @@ def change_end(state: State, allocation: str, ends_at: datetime | None, clock: d
 
 def _only_occupant(state: State, units: frozenset[int]) -> State:
     """Earlier occupants of these units are proven gone: another allocation occupies them."""
-    for id_, other in state.allocations.items():
-        if other.claim.occupied is None and not other.claim.booked and other.claim.units & units:
+    for owner, claim in list(state.open_claims()):
+        if claim.occupied is None and not claim.booked and claim.units & units:
+            id_ = owner.removeprefix("allocations/")
+            other = state.allocations[id_]
             state = state.with_allocation(id_, replace(other, claim=replace(other.claim, occupied=False)))
     return state

@@ -152,6 +152,8 @@ def _judge_refusal(found: Replay, asked: Asked, until: int, judged_at: datetime)
             states, asked.tenant, gpus or asked.wish.gpus * asked.wish.count
         ):
             return
+        if asked.code == "window_invalid" and asked.wish.ends_at is not None and asked.wish.ends_at <= judged_at:
+            return
         reasons = {o.code for state in states for o in _objections(state, asked)}
     else:
         reasons = {_answer(state, asked, at) for state in states for at in (asked.sent_at, judged_at)} - {""}
@@ -188,7 +190,9 @@ def _objections(state: State, asked: Asked) -> list[Outcome]:
 
 def _fits(state: State, wish: Wish) -> bool:
     """Whether so many GPUs are certainly free, from now on, on single nodes."""
-    taken = {unit for _, claim in state.claims() if claim.booked or claim.occupied is not False for unit in claim.units}
+    taken = {
+        unit for _, claim in state.open_claims() if claim.booked or claim.occupied is not False for unit in claim.units
+    }
     nodes = [units for name, units in state.resources.items() if name.startswith("node:")]
     in_service = [units for units in nodes if not _gone(state, units)]
     return sum(len(units - taken) // wish.gpus for units in in_service) >= wish.count

@@ -172,20 +172,24 @@ class Run:
 
     async def _over(self, which: int) -> list[tuple[uuid.UUID, str, Wish, str]]:
         """A confirmed window of a moment; when it is over, its holder, the sweeper and a rival come."""
-        name = self.names()[which % 5]
-        ends_at = datetime.now(self.began.tzinfo) + timedelta(milliseconds=120)
-        held = await self._ask(Wish("hold", "h1", "", (name,), None, ends_at, 900.0))
-        if held[3] != "ok":
-            return [held]
+        name, told = self.names()[which % 5], []
+        # A busy machine takes longer than the shortest moment to judge the hold.
+        for milliseconds in (120, 480, 1920):
+            ends_at = datetime.now(self.began.tzinfo) + timedelta(milliseconds=milliseconds)
+            told.append(await self._ask(Wish("hold", "h1", "", (name,), None, ends_at, 900.0)))
+            if told[-1][3] != "window_invalid":
+                break
+        if told[-1][3] != "ok":
+            return told
         id_ = self.reservations[-1]
-        confirmed = await self._ask(Wish("confirm", "h1", id_))
+        told.append(await self._ask(Wish("confirm", "h1", id_)))
         await wait_past(ends_at - timedelta(milliseconds=1))
         sweep = asyncio.create_task(end_window(self.context, uuid.UUID(id_)))
         wishes = [Wish("hold", "h2", "", (name,), None, None, 60.0), Wish("cancel", "h1", id_)][: 1 + which % 2]
-        told = await asyncio.gather(*map(self._ask, wishes))
+        told += await asyncio.gather(*map(self._ask, wishes))
         await sweep
         await end_window(self.context, uuid.UUID(id_))
-        return [held, confirmed, *told]
+        return told
 
     def _deadline_of(self, id_: str) -> datetime:
         with connect(self.url) as connection:

@@ -24,4 +24,4 @@ def remember(state: State, scope: str, key: str, content: str | None, code: str)
     """What is answered under the key from now on. The first answer stays."""
     if (scope, key) in state.operations:
         return state
-    return replace(state, operations={**state.operations, (scope, key): Remembered(content, code)})
+    return replace(state, operations=state.operations.insert((scope, key), Remembered(content, code)))

@@ -1,15 +1,18 @@
 """What the model knows: units under claims, their owners, quotas, and what was answered under each operation key.
 
 Everything is immutable: a command answers a new `State`, so the state before every event of a log can be kept and asked
-again what it would have answered. A claim lies inside its owner, so it always has exactly one.
+again what it would have answered. States share what did not change (hash tries): those of a long log fit in memory. A claim
+lies inside its owner, so it always has exactly one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
+
+from rpds import HashTrieMap, HashTrieSet
 
 ReservationState = Literal["hold", "confirmed", "cancelled", "expired", "consumed", "released"]
 AllocationState = Literal["requested", "active", "releasing", "release_failed", "released", "failed"]
@@ -102,18 +105,27 @@ class State:
 
     resources: Mapping[str, frozenset[int]] = field(default_factory=dict)
     out_of_service: frozenset[str] = frozenset()
-    reservations: Mapping[str, Reservation] = field(default_factory=dict)
-    allocations: Mapping[str, Allocation] = field(default_factory=dict)
+    reservations: HashTrieMap[str, Reservation] = field(default_factory=HashTrieMap)
+    allocations: HashTrieMap[str, Allocation] = field(default_factory=HashTrieMap)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
-    operations: Mapping[tuple[str, str], Remembered] = field(default_factory=dict)
+    operations: HashTrieMap[tuple[str, str], Remembered] = field(default_factory=HashTrieMap)
+    open: HashTrieSet[str] = field(default_factory=HashTrieSet)
+    """Names of the owners with a claim that is booked, or perhaps occupied: the others are in nothing's way."""
 
     def with_reservation(self, id_: str, reservation: Reservation) -> State:
         """The same with this reservation."""
-        return replace(self, reservations={**self.reservations, id_: reservation})
+        open_ = self._open_with(f"reservations/{id_}", reservation.claims)
+        return replace(self, reservations=self.reservations.insert(id_, reservation), open=open_)
 
     def with_allocation(self, id_: str, allocation: Allocation) -> State:
         """The same with this allocation."""
-        return replace(self, allocations={**self.allocations, id_: allocation})
+        open_ = self._open_with(f"allocations/{id_}", (*allocation.former, allocation.claim))
+        return replace(self, allocations=self.allocations.insert(id_, allocation), open=open_)
+
+    def _open_with(self, owner: str, claims: tuple[Claim, ...]) -> HashTrieSet[str]:
+        if any(claim.booked or claim.occupied is not False for claim in claims):
+            return self.open.insert(owner)
+        return self.open.discard(owner)
 
     def charged(self, tenant: str, gpus: int) -> State:
         """The same with `gpus` more (or fewer) in the tenant's use."""
@@ -122,25 +134,35 @@ class State:
 
     def claims(self) -> Iterator[tuple[str, Claim]]:
         """Every claim with its owner's name."""
-        for id_, reservation in self.reservations.items():
-            for claim in reservation.claims:
-                yield f"reservations/{id_}", claim
-        for id_, allocation in self.allocations.items():
-            for claim in (*allocation.former, allocation.claim):
-                yield f"allocations/{id_}", claim
+        yield from self._claims_of(f"reservations/{id_}" for id_ in self.reservations)
+        yield from self._claims_of(f"allocations/{id_}" for id_ in self.allocations)
+
+    def open_claims(self) -> Iterator[tuple[str, Claim]]:
+        """Every claim of the owners in `open`."""
+        return self._claims_of(self.open)
+
+    def _claims_of(self, owners: Iterable[str]) -> Iterator[tuple[str, Claim]]:
+        for owner in owners:
+            kind, _, id_ = owner.partition("/")
+            if kind == "reservations":
+                claims = self.reservations[id_].claims
+            else:
+                claims = (*self.allocations[id_].former, self.allocations[id_].claim)
+            for claim in claims:
+                yield owner, claim
 
     def rights_to(self, units: frozenset[int], starts_at: datetime, ends_at: datetime | None) -> list[str]:
         """The owners of a right to one of these units at some instant of the window."""
         return [
             owner
-            for owner, claim in self.claims()
+            for owner, claim in self.open_claims()
             if claim.booked and claim.units & units and claim.overlaps(starts_at, ends_at)
         ]
 
     def occupants_of(self, units: frozenset[int]) -> list[str]:
         """The certain occupants of these units."""
-        return [owner for owner, claim in self.claims() if claim.occupied and claim.units & units]
+        return [owner for owner, claim in self.open_claims() if claim.occupied and claim.units & units]
 
     def perhaps_on(self, units: frozenset[int]) -> list[str]:
         """The occupants of these units, certain or possible as far as the log says."""
-        return [owner for owner, claim in self.claims() if claim.occupied is not False and claim.units & units]
+        return [owner for owner, claim in self.open_claims() if claim.occupied is not False and claim.units & units]

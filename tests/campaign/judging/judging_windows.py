@@ -4,7 +4,8 @@ at a turn-over, versions of resources, availability, and records that are kept a
 
 from __future__ import annotations
 
-from collections import defaultdict
+import bisect
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -76,19 +77,21 @@ def check_owned(history: History) -> Iterator[Violation]:
     """While a response says that a resource is owned, no read shows it free: neither while its window lasts, nor while it is
     turned over.
     """
-    by_name: dict[str, list[ResourceSight]] = defaultdict(list)
-    for sight in history.resources:
-        by_name[sight.name].append(sight)
+    free: dict[str, list[ResourceSight]] = defaultdict(list)
+    for sight in sorted(history.resources, key=lambda sight: sight.asked):
+        if sight.state not in OWNED:
+            free[sight.name].append(sight)
     ends = _known_ends(history)
     for id_, live in _live(history).items():
-        since, until = min(sight.told for sight in live), ends[id_]
         begins = (live[0].starts_at or live[0].held_at or FOR_EVER) + APART
+        since = max(min(sight.told for sight in live), begins.timestamp() - history.offset_seconds)
+        until = ends[id_].timestamp() - history.offset_seconds
         for name in live[0].resources:
-            for sight in by_name.get(name, ()):
-                during = (
-                    since < sight.asked and begins < history.moment(sight.asked) and history.moment(sight.told) < until
-                )
-                if during and sight.state not in OWNED:
+            sights = free.get(name, [])
+            first = bisect.bisect_right(sights, since, key=lambda sight: sight.asked)
+            last = bisect.bisect_left(sights, until, key=lambda sight: sight.asked)
+            for sight in sights[first:last]:
+                if sight.told < until:
                     yield Violation("no gap", f"{name} was read as {sight.state}, while it was {id_}'s")
                     return
 
@@ -127,16 +130,17 @@ def check_resource_versions(history: History) -> Iterator[Violation]:
         by_name[sight.name].append(sight)
     for name, sights in by_name.items():
         states: dict[int, str] = {}
+        known = deque(sorted(sights, key=lambda sight: sight.told))
+        newest = 0
         for sight in sights:
-            newer = [one for one in sights if one.told < sight.asked and one.row_version > sight.row_version]
-            if newer:
-                yield Violation(
-                    "only forward", f"{name} went from version {newer[0].row_version} to {sight.row_version}"
-                )
+            while known[0].told < sight.asked:
+                newest = max(newest, known.popleft().row_version)
+            if newest > sight.row_version:
+                yield Violation("only forward", f"{name} went from version {newest} to {sight.row_version}")
                 break
-            known = states.setdefault(sight.row_version, sight.state)
-            if known != sight.state:
-                yield Violation("only forward", f"{name} was {known} and {sight.state} at version {sight.row_version}")
+            state = states.setdefault(sight.row_version, sight.state)
+            if state != sight.state:
+                yield Violation("only forward", f"{name} was {state} and {sight.state} at version {sight.row_version}")
                 break
 
 

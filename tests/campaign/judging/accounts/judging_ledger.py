@@ -204,13 +204,15 @@ def check_refusals(history: History) -> Iterator[Violation]:
     """From the event `balance.depleted` until a top-up or a credit may have come, no create of the tenant succeeds, and the
     event is not repeated.
     """
-    keys = history.by_key()
-    for event in history.events().values():
-        if event.type != DEPLETED or event.at is None:
+    keys, events = history.by_key(), list(history.events().values())
+    depleted = [event for event in events if event.type == DEPLETED]
+    credits_ = [event for event in events if event.data.get("last_proof_of_life_at") is not None]
+    for event in depleted:
+        if event.at is None:
             continue
-        until = _depleted_until(history, keys, event)
-        for other in history.events().values():
-            is_same = other.type == DEPLETED and other.tenant_id == event.tenant_id and other.version > event.version
+        until = _depleted_until(history, keys, event, credits_)
+        for other in depleted:
+            is_same = other.tenant_id == event.tenant_id and other.version > event.version
             if is_same and other.at is not None and other.at.timestamp() - history.offset_seconds < until:
                 yield Violation(
                     "balance",
@@ -226,7 +228,9 @@ def check_refusals(history: History) -> Iterator[Violation]:
                 )
 
 
-def _depleted_until(history: History, keys: Mapping[str, list[Attempt]], depleted: Delivery) -> float:
+def _depleted_until(
+    history: History, keys: Mapping[str, list[Attempt]], depleted: Delivery, credits_: Sequence[Delivery]
+) -> float:
     """The first instant after the event at which something may have been added to the balance."""
     assert depleted.at is not None, "events of the stream have their time"
     at = depleted.at.timestamp() - history.offset_seconds
@@ -236,13 +240,12 @@ def _depleted_until(history: History, keys: Mapping[str, list[Attempt]], deplete
             done = min((one.ended for one in attempts if one.outcome is Outcome.DONE), default=float("inf"))
             if done > at:
                 until = min(until, attempts[0].began)
-    credits_ = (
+    credited = (
         event.at.timestamp() - history.offset_seconds
-        for event in history.events().values()
+        for event in credits_
         if event.version > depleted.version and event.at is not None and event.tenant_id == depleted.tenant_id
-        and event.data.get("last_proof_of_life_at") is not None
-    )  # fmt: skip
-    return min(until, *credits_, float("inf"))
+    )
+    return min(until, *credited, float("inf"))
 
 
 def _surely_left(history: History, known: Sequence[Interval], tenant_id: UUID, paid_before: float, until: float) -> int:

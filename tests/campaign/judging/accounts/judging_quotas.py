@@ -53,14 +53,14 @@ def judge_quotas(history: History) -> list[Violation]:
 def check_quotas(history: History) -> Iterator[Violation]:
     """At no instant a tenant surely held more than its quota."""
     for quota in history.accounts.quotas:
-        uses = _uses(history, quota)
-        for use in uses:
-            at_once = [other for other in uses if other.since <= use.since < other.until]
-            held = sum(other.amount for other in at_once)
-            if held > quota.limit:
-                names = ", ".join(sorted(other.what for other in at_once))
+        held: list[Use] = []
+        for use in sorted(_uses(history, quota), key=lambda use: use.since):
+            held = [*(other for other in held if use.since < other.until), use]
+            amount = sum(other.amount for other in held if use.since < other.until)
+            if amount > quota.limit:
+                names = ", ".join(sorted(other.what for other in held))
                 yield Violation(
-                    "quota kept", f"tenant {quota.tenant_id} held {held} of {quota.limit} {quota.quota}: {names}"
+                    "quota kept", f"tenant {quota.tenant_id} held {amount} of {quota.limit} {quota.quota}: {names}"
                 )
                 break
 
@@ -204,21 +204,28 @@ def check_rate(history: History) -> Iterator[Violation]:
         if injury.kind not in WITHOUT_RESTART and injury.target.startswith("api")
     ]
     for first, attempt in enumerate(admitted):
-        found = _exceeds(rate, admitted[first:], restarts)
+        found = _exceeds(rate, admitted, first, restarts)
         if found is not None:
             yield Violation("limited", f"from {attempt.key} on {found} writes were let in, more than the rate allows")
             return
 
 
-def _exceeds(rate: RateLimit, admitted: Sequence[Attempt], restarts: Sequence[tuple[float, float]]) -> int | None:
-    """The number of writes, from the first request to a later response, that exceeds the rate; None if none does."""
-    begin, seen_until = admitted[0].began, 0.0
-    for inside, attempt in enumerate(admitted, 1):
+def _exceeds(
+    rate: RateLimit, admitted: Sequence[Attempt], first: int, restarts: Sequence[tuple[float, float]]
+) -> int | None:
+    """The number of writes, from the first request to a later response, that exceeds the rate; None if none does.
+
+    It ends at a request that the rate had let in without a burst: what exceeds from here on exceeds from there on too.
+    """
+    begin, seen_until, refilled = admitted[first].began, 0.0, rate.processes * rate.per_second
+    for before in range(len(admitted) - first):
+        attempt = admitted[first + before]
+        if 0 < before <= refilled * (attempt.began - begin):
+            return None
         seen_until = max(seen_until, attempt.ended)
         buckets = rate.processes + sum(began <= seen_until and begin <= ended for began, ended in restarts)
-        allowed = buckets * rate.burst + rate.processes * rate.per_second * (seen_until - begin)
-        if inside > allowed + 1:
-            return inside
+        if before > buckets * rate.burst + refilled * (seen_until - begin):
+            return before + 1
     return None
 
 

@@ -138,12 +138,15 @@ def _is_late(history: History, pause: Pause, message: HookMessage) -> bool:
 def check_deliveries(history: History) -> Iterator[Violation]:
     """Every event for which a webhook was enabled has one delivery, which succeeded or failed as documented, and no other has."""
     by_hook = _by_hook(history)
+    of_tenant: dict[str | None, list[Delivery]] = defaultdict(list)
+    for event in history.events().values():
+        of_tenant[event.tenant_id].append(event)
     for hook in history.accounts.hooks:
         if hook.deliveries is None or hook.position is None:
             continue
         accepted = {one.message_id for one in by_hook[hook.name] if one.answered is not None and one.answered < 300}
         listed = [one for one in hook.deliveries if one.version is not None]
-        yield from _check_coverage(history, hook, [one.version or 0 for one in listed])
+        yield from _check_coverage(hook, of_tenant[str(hook.tenant_id)], [one.version or 0 for one in listed])
         for delivery in listed:
             if delivery.state == "succeeded" and delivery.event_id not in accepted:
                 yield Violation(
@@ -158,12 +161,8 @@ def check_deliveries(history: History) -> Iterator[Violation]:
                 )
 
 
-def _check_coverage(history: History, hook: Hook, listed: Sequence[int]) -> Iterator[Violation]:
-    wanted = {
-        event.version
-        for event in history.events().values()
-        if event.tenant_id == str(hook.tenant_id) and _wants(hook, event.type) and _covers(hook, event.version)
-    }
+def _check_coverage(hook: Hook, events: Sequence[Delivery], listed: Sequence[int]) -> Iterator[Violation]:
+    wanted = {event.version for event in events if _covers(hook, event.version) and _wants(hook, event.type)}
     if missing := sorted(wanted - set(listed)):
         yield Violation("webhook complete", f"{hook.name} has no delivery of {len(missing)} events, first {missing[0]}")
     if surplus := sorted(set(listed) - wanted):
