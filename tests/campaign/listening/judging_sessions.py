@@ -5,6 +5,7 @@ Pure: the stream of the campaign's reader of NATS is the truth.
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections import defaultdict
 from collections.abc import Iterator
@@ -82,11 +83,9 @@ def _check_chain(session: Session) -> Iterator[Violation]:
 def _check_missed(session: Session, owned: list[Delivery]) -> Iterator[Violation]:
     """Every event of its audience between the beginning and what was reached has arrived."""
     got = {event.version for event in session.events}
-    wanted = [
-        event.version
-        for event in owned
-        if session.after < event.version <= session.reached and (not session.types or event.type in session.types)
-    ]
+    first = bisect.bisect_right(owned, session.after, key=lambda event: event.version)
+    last = bisect.bisect_right(owned, session.reached, key=lambda event: event.version)
+    wanted = [event.version for event in owned[first:last] if not session.types or event.type in session.types]
     missed = [version for version in wanted if version not in got]
     if missed:
         yield Violation(
