@@ -81,6 +81,7 @@ def test_postgresql_recovers_to_the_moment_on_a_new_timeline(stage: Stage, place
         assert connection.execute("select count(*) from markers").fetchone() == (kept + len(later),), "all WAL"
 
 
+@pytest.mark.full
 def test_what_an_earlier_restore_left_in_the_backup_ends_no_recovery(stage: Stage, place: Path) -> None:
     with psycopg.connect(stage.server.url(), autocommit=True) as connection:
         connection.execute("alter system set work_mem = '7MB'")

@@ -19,6 +19,14 @@ def found_in(database_url: str, directory: Path, bug: str | None, play: Play) ->
         return [str(violation) for violation in scene.judge()]
 
 
+@pytest.mark.quick(
+    "reads_from_cache",
+    "feed_skips_at_page_boundary",
+    "truncation_unnoticed",
+    "socket_resumes_too_far",
+    "commits_not_remembered",
+    "feed_of_every_tenant",
+)
 @pytest.mark.parametrize(("bug", "play", "checks"), LIVE_SCENES, ids=IDS)
 def test_a_bug_of_reads_is_caught(
     database_url: str, tmp_path: Path, bug: str, play: Play, checks: tuple[str, ...]

@@ -101,6 +101,7 @@ def test_a_new_primary_whose_clock_is_ahead_evaluates_no_deadline(place: Path) -
         asyncio.run(scene(cluster, clock))
 
 
+@pytest.mark.full
 @needs_compiler
 @pytest.mark.parametrize("offset_seconds", at_length([-1, -4], [-4]))
 def test_nothing_is_dated_before_what_the_earlier_primary_dated(place: Path, offset_seconds: int) -> None:

@@ -172,6 +172,7 @@ async def revoke(run: Run) -> str:
     return "revoked"
 
 
+@pytest.mark.quick("fail_hello", "fail_task", "revoke")
 @pytest.mark.parametrize("fail", [fail_power_off, fail_start, fail_hello, fail_task, fail_in_time, revoke])
 def test_a_run_that_fails_is_undone_and_says_why(
     database_url: str, tmp_path: Path, fail: Callable[[Run], Coroutine[Any, Any, str]]
@@ -207,6 +208,7 @@ def test_an_end_that_fails_is_tried_again_and_then_named(database_url: str, tmp_
     play(database_url, tmp_path, scene)
 
 
+@pytest.mark.quick("starting", "signed")
 @pytest.mark.parametrize("step", ["requested", "switched_off", "starting", "signed", "working"])
 def test_a_run_is_stopped_at_any_step(database_url: str, tmp_path: Path, step: str) -> None:
     async def scene(run: Run) -> None:

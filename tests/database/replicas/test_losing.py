@@ -79,6 +79,7 @@ def test_a_lost_standby_costs_the_reads_in_flight_and_no_others(pair: Pair, how:
     asyncio.run(scene())
 
 
+@pytest.mark.full
 def test_the_silence_of_a_standby_is_not_the_primarys(pair: Pair) -> None:
     """After the primary's, each new connection would first ask how many commits wait for a standby."""
 
@@ -112,6 +113,7 @@ def test_a_standby_that_was_promoted_serves_nothing(pair: Pair) -> None:
     assert found == [version, version]
 
 
+@pytest.mark.full
 def test_a_standby_that_was_promoted_deposes_no_primary(pair: Pair) -> None:
     """A drill or a clone: its timeline is newer, and the primary still is the one that every process writes to."""
     pair.b.promote()
@@ -127,6 +129,7 @@ def test_a_standby_that_was_promoted_deposes_no_primary(pair: Pair) -> None:
     assert asyncio.run(scene()) == (Cause.UNREACHABLE, False)
 
 
+@pytest.mark.full
 def test_a_standby_of_a_deposed_primary_serves_nothing(pair: Pair) -> None:
     """`b` leads on a new timeline, and `c` follows `a`, which still runs: neither its address nor its identifier says so."""
     pair.c.start()
@@ -153,6 +156,7 @@ def _accept(pair: Pair) -> None:
     run(pair.b, "update log_head set leader_id = postgres_leader_id()")
 
 
+@pytest.mark.full
 def test_the_standby_of_an_accepted_new_primary_serves_again(pair: Pair) -> None:
     pair.c.start()
     primary, standbys = address_of(pair.a, pair.b, pair.c), address_of(pair.a, pair.b, pair.c, standby=True)
@@ -178,6 +182,7 @@ def test_the_standby_of_an_accepted_new_primary_serves_again(pair: Pair) -> None
     assert asyncio.run(scene()) == [True, True]
 
 
+@pytest.mark.full
 def test_a_copy_of_the_installation_serves_nothing(pair: Pair, tmp_path: Path) -> None:
     """A data directory that is copied and started keeps identifier, timeline and leader: only its content differs."""
     pair.b.kill()

@@ -44,6 +44,7 @@ def placed(stage: Stage, site: Site, machine: Machine) -> str:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", at_length([BEFORE_MOVED, AFTER_ONE], [AFTER_ONE]))
 def test_a_move_goes_on_when_the_agent_is_killed(stage: Stage, site: Site, tmp_path: Path, at: str) -> None:
     with laboratory(MODE) as lab, stage.machine() as machine:

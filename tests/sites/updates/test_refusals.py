@@ -47,6 +47,7 @@ def answered(status: str, body: bytes = b"") -> bytes:
     return f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\n".encode() + body
 
 
+@pytest.mark.quick("shorter", "redirect", "no-target")
 @pytest.mark.parametrize(
     ("answer", "order", "code"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from node_agent.redfish.problems import CertificateChanged
 from node_agent.site.lease import LeaseEnded
 from orchestrator.maintenance.states import WindowTaskState
@@ -32,6 +34,7 @@ async def killed_at(update: Update, number: int) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_an_agent_that_dies_at_any_step_is_followed_by_one_that_sends_nothing_again(
     database_url: str, tmp_path: Path
 ) -> None:

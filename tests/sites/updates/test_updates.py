@@ -65,6 +65,7 @@ def _both(*changes: Change) -> Change:
 UNKNOWN = ("interrupted", "bmc_outcome_unknown")
 
 
+@pytest.mark.quick("bmc-reset", "error", "lost", "lie", "other-version")
 @pytest.mark.parametrize(
     ("change", "found", "sent"),
     [
