@@ -376,6 +376,7 @@ class AsyncClient(HardwareMethods):
     retire_node = now(administration.retire_node)
     list_all_allocations = now(administration.list_all_allocations)
     iterate_all_allocations = each(administration.list_all_allocations)
+    get_any_allocation = now(administration.get_any_allocation)
     list_audit = now(administration.list_audit)
     iterate_audit = each(administration.list_audit)
     list_own_audit = now(administration.list_own_audit)

@@ -108,15 +108,18 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
     return files
 
 
-def sign_present_keys(files: Authority) -> None:
-    """Sign the public task keys and the CAs of the files under the next serial; nothing if the key set has them."""
+def sign_present_keys(files: Authority, *, deploy_cas: bool = True) -> None:
+    """Sign the public task keys and the CAs of the files under the next serial; nothing if the key set has them.
+
+    `deploy_cas`: also those of deploy systems, which processes before 0.3.0 refuse.
+    """
     root = serialization.load_pem_private_key(files.root_key.read_bytes(), None)
     assert isinstance(root, ed25519.Ed25519PrivateKey), "ensure_authority made it"
     present = KeySet(
         serial=1,
         task_keys=[task_key(key) for key in read_public_keys(files.task_verifying_keys)],
         node_cas=_pem_texts(files.ca_certificates),
-        deploy_cas=_pem_texts(files.deploy_ca_certificate),
+        deploy_cas=_pem_texts(files.deploy_ca_certificate) if deploy_cas else [],
     )
     if files.key_set.exists():
         stored = open_key_set(read_envelope(files.key_set.read_bytes()), root_keys([root.public_key()]))

@@ -315,6 +315,15 @@ async def list_all(query: Annotated[AllocationQuery, Query()], caller: AdminCall
     return json_response({**page, "items": [item.document for item in page["items"]]})
 
 
+@admin_router.get("/{allocation_id}", response_model=Allocation)
+@requires(tenant=NO_TENANT, operator=EVERY_OPERATOR)
+async def find_any(allocation_id: UUID, caller: AdminCaller, parts: Parts) -> Response:
+    """One allocation, of whichever tenant. One that was archived is 410 `archived`."""
+    return json_response(
+        await allocations.find_allocation(parts.context.database, allocation_id, None, for_operator=True)
+    )
+
+
 @admin_router.post("/{allocation_id}/force-release", status_code=202, response_model=Allocation)
 @requires(tenant=NO_TENANT, operator=SUPPORT)
 async def release_by_force(allocation_id: UUID, body: ForceRelease, write: AdminWrite) -> Response:

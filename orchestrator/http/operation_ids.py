@@ -26,6 +26,7 @@ _NAMED = {
     ("get", "/api/v1/balance"): "get_balance",
     ("get", "/api/v1/admin/audit"): "admin_list_audit_entries",
     ("get", "/api/v1/audit"): "list_audit_entries",
+    ("get", "/api/v1/admin/allocations/{allocation_id}"): "admin_get_allocation",
     ("get", "/api/v1/admin/allocations/{allocation_id}/devices"): "admin_get_allocation_devices",
     ("get", "/api/v1/admin/hardware"): "admin_list_hardware",
     ("get", "/api/v1/admin/hardware/{serial}/history"): "admin_list_hardware_history",

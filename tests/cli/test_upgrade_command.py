@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from berth.cli.rollout.waves import Standing, wave_sizes, why_left_out, why_not_ready, why_worse
 from berth.client import Node
+from tests.api.calling import Place, new_tenant, rent
 from tests.client.deployment import Deployment
 from tests.placement.fleet import ADD_NODES, SEED
 from tests.support.shell import Shell, bare, deployment
@@ -76,6 +77,14 @@ class Scene:
         )
         return [row[0] for row in rows]
 
+    def holders(self) -> list[str]:
+        """Allocations on the nodes."""
+        rows = self.deployment.database.execute(
+            "select a.id::text from allocations a join nodes n on n.id = a.node_id where n.name = any (%s)",
+            (self.names,),
+        )
+        return [row[0] for row in rows]
+
     def ran(self) -> list[str]:
         """The nodes for which a command ran, in order."""
         log = Path(f"{self.script}.log")
@@ -98,6 +107,15 @@ def test_waves_follow_one_another_and_a_second_run_has_nothing_to_do(deployment:
     assert again.exit_code == 0
     assert again.stdout.count("left out: it has the version") == 5
     assert len(scene.ran()) == 5
+
+
+def test_a_node_with_an_allocation_is_upgraded(deployment: Deployment, tmp_path: Path) -> None:
+    scene = Scene(deployment, tmp_path, 1)
+    made = rent(new_tenant(deployment.admin), Place("eu-1", "h100.slice", None))
+    assert scene.holders() == [made["allocation_id"]]
+    done = scene.upgrade("")
+    assert done.exit_code == 0, done.output
+    assert scene.versions() == ["0.3.0"]
 
 
 def test_a_wave_that_is_worse_halts_and_is_rolled_back(deployment: Deployment, tmp_path: Path) -> None:

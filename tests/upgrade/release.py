@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -28,17 +29,27 @@ def unpack_release(directory: Path) -> Mapping[str, str]:
 
 
 def _packages(lock: Path) -> list[Path]:
-    """Where the locked packages of the release are, if they are others than the present ones; installed once."""
-    locked = lock.read_bytes()
-    if locked == (ROOT / LOCK).read_bytes():
+    """Where those of the locked packages are that the present lock has not, or in another version; installed once."""
+    present = set(_requirements((ROOT / LOCK).read_text()))
+    differing = [one for one in _requirements(lock.read_text()) if one not in present]
+    if not differing:
         return []
-    target = ROOT / "build" / "upgrade" / hashlib.sha256(locked).hexdigest()[:16]
+    wanted = "".join(differing)
+    target = ROOT / "build" / "upgrade" / hashlib.sha256(wanted.encode()).hexdigest()[:16]
     complete = target / "complete"
     if not complete.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        asked = lock.with_name("differing.lock")
+        asked.write_text(wanted)
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        subprocess.run([*install, "--upgrade", "--target", target, "-r", lock], check=True)
+        subprocess.run([*install, "--no-deps", "--upgrade", "--target", target, "-r", asked], check=True)
         complete.touch()
     return [target]
+
+
+def _requirements(lock: str) -> list[str]:
+    """Each requirement of a lock with its hashes."""
+    return re.findall(r"^[^\s#][^\n]*\n(?:[ \t]+--hash[^\n]*\n)*", lock, re.MULTILINE)
 
 
 def migrate_as_release(release: Mapping[str, str], database_url: str) -> str:

@@ -43,7 +43,7 @@ class RollingUpgrade:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Upgrade, step back, upgrade again."""
+        """Upgrade, step back, upgrade again; then sign the key set that only the present code reads."""
         control = [name for name in self._stage.process_names if name not in self._stage.agent_names]
         self._chance.shuffle(control)
         agents = self._stage.agent_names
@@ -55,6 +55,8 @@ class RollingUpgrade:
         self._exchange([*agents, *reversed(control)])
         self._calm()
         self._exchange([*control, *agents])
+        self._step("sign", "key set", self._stage.complete_key_set)
+        self._calm()
 
     def stop(self) -> None:
         """Begin nothing more."""

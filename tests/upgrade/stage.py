@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import migrations
+from berth.local.authority import sign_present_keys
 from berth.local.processes import ChildProcess, ProcessPlan
 from tests.campaign.stage import Stage
 from tests.upgrade.release import migrate_as_release, unpack_release
@@ -20,37 +21,44 @@ class UpgradeStage(Stage):
 
     def __init__(self, directory: Path, agents: int) -> None:
         super().__init__(directory / "var", agents)
-        self._release = unpack_release(directory / "release")
+        self.release = unpack_release(directory / "release")
+        """The variables that choose its code."""
 
     def _migrate(self, database_url: str) -> str:  # type: ignore[override]
-        return migrate_as_release(self._release, database_url)
+        # The first thing with the authority's files: no process has started.
+        sign_present_keys(self.authority, deploy_cas=False)
+        return migrate_as_release(self.release, database_url)
 
     def _with(self, plan: ProcessPlan, environment: Mapping[str, str]) -> ProcessPlan:
-        return super()._with(plan, {**environment, **self._release})
+        return super()._with(plan, {**environment, **self.release})
 
     def migrate(self) -> None:
         """Upgrade the schema, by the present code."""
         migrations.upgrade(self.endpoints.database_url)
 
+    def complete_key_set(self) -> None:
+        """Sign what the release refuses too: when every process has the present code."""
+        sign_present_keys(self.authority)
+
     def is_release(self, name: str) -> bool:
         """Whether this process runs the code of the release."""
-        return "PYTHONPATH" in self._there(name).plan.environment
+        return self.release.items() <= self._there(name).plan.environment.items()
 
     def exchange(self, name: str) -> None:
         """End a process in order and start its other version; return when it is ready."""
+        self.restart(name, {} if self.is_release(name) else self.release)
+        self._there(name).wait_ready()
+
+    def restart(self, name: str, code: Mapping[str, str]) -> None:
+        """End a process in order and start it with the code that these variables choose; it is not waited for."""
         child = self._there(name)
-        environment = dict(child.plan.environment)
-        if self.is_release(name):
-            for variable in self._release:
-                del environment[variable]
-        else:
-            environment |= self._release
-        assert child.process is not None
-        child.terminate()
-        child.process.wait(END_SECONDS_MAX)
-        child.plan = replace(child.plan, environment=environment)
+        kept = {name: value for name, value in child.plan.environment.items() if name not in self.release}
+        if child.runs():
+            assert child.process is not None
+            child.terminate()
+            child.process.wait(END_SECONDS_MAX)
+        child.plan = replace(child.plan, environment={**kept, **code})
         child.spawn()
-        child.wait_ready()
 
     @property
     def agent_names(self) -> list[str]:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -200,13 +201,16 @@ class _Rollout:
 
     def _standing(self, node: Node) -> Standing:
         """What is wrong with the node now."""
+        from berth.client import Archived, NotFound
+
         slots = node.slots if node.slots is not None else self._client.get_node(str(node.id)).slots or []
         holders = {slot.holder for slot in slots if slot.state == "allocated" and slot.holder is not None}
         unhealthy = set()
         for holder in holders:
-            health = self._client.get_allocation(holder).health
-            if health is not None and health.state != "healthy":
-                unhealthy.add(holder)
+            with suppress(Archived, NotFound):  # it has ended, or the API is of a version without this path
+                health = self._client.get_any_allocation(holder).health
+                if health is not None and health.state != "healthy":
+                    unhealthy.add(holder)
         return Standing(
             node.cleanup_blocked_slots, frozenset(slot.index for slot in slots if slot.state == "out_of_service"),
             frozenset(unhealthy), self._faults(node),

@@ -264,6 +264,11 @@ def list_all_allocations(
     return read_page(path, Allocation, state=state, label=label, tenant_id=tenant, limit=limit, cursor=cursor)
 
 
+def get_any_allocation(allocation_id: UUID) -> Call[Allocation]:
+    """One allocation, of whichever tenant. Raises `NotFound`, `Archived`."""
+    return read(f"{ADMIN}/allocations/{allocation_id}", Allocation)
+
+
 def list_audit(
     *,
     subject: str | None = None,

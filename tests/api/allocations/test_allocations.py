@@ -71,6 +71,15 @@ def test_lists_page_and_filter_by_state_and_label(admin: Caller, place: Place) -
     assert [item["allocation_id"] for item in admin.every("/admin/allocations", 2, tenant_id=tenant.tenant_id)] == ids
 
 
+def test_operators_find_an_allocation_of_whichever_tenant(admin: Caller, place: Place) -> None:
+    tenant = new_tenant(admin)
+    path = f"/allocations/{rent(tenant, place)['allocation_id']}"
+    assert admin.get(f"/admin{path}") == tenant.get(path)
+    problem(tenant.call("GET", f"/admin{path}"), 403, "forbidden")
+    problem(admin.call("GET", f"/admin/allocations/{uuid4()}"), 404, "not_found")
+    problem(admin.call("GET", "/admin/allocations/x"), 422, "invalid")
+
+
 def test_a_timeline_pages_oldest_first(admin: Caller, place: Place) -> None:
     tenant = new_tenant(admin)
     path = f"/allocations/{rent(tenant, place)['allocation_id']}"

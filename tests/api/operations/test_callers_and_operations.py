@@ -34,6 +34,7 @@ ADMIN_PATHS = [
     ("POST", f"/admin/nodes/{SOME_ID}/drain", None),
     ("POST", f"/admin/nodes/{SOME_ID}/certificates/revoke", {"reason": "lost"}),
     ("GET", "/admin/allocations", None),
+    ("GET", f"/admin/allocations/{SOME_ID}", None),
     ("POST", f"/admin/allocations/{SOME_ID}/force-release", {"reason": "stuck"}),
     ("POST", "/admin/resources/no-such-seat/out-of-service", {"reason": "lost"}),
     ("POST", "/admin/resources/no-such-seat/in-service", None),
