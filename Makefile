@@ -8,6 +8,7 @@ REDFISH_TOOLS := build/redfish
 GUEST_IMAGE := build/guests/mini.qcow2
 DEBIAN_IMAGE := build/guests/debian.qcow2
 DEPLOY_MEDIUM := build/metal/deploy.iso
+TEST_KERNEL := build/test-kernel
 HARDWARE ?= hardware and not full
 # A test that is still there long after its own limit ends its process, with every stack, instead of the whole run's time.
 HANGING := -o faulthandler_timeout=660 -o faulthandler_exit_on_timeout=true
@@ -25,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PRODUCT_LOCKS = requirements.lock requirements-libvirt.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-medium up test test-full test-hardware lint docs references sbom provenance bench bench-full campaign gate soak upgrade-test mutants mutants-full clean
+.PHONY: help setup demo deploy-medium up test test-full test-hardware test-kernel lint docs references sbom provenance bench bench-full campaign gate soak upgrade-test mutants mutants-full clean
 .PHONY: lint-style lint-types lint-imports lint-site lint-secrets lint-packages
 
 help:  ## say what each target does
@@ -89,7 +90,7 @@ references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python -m deploy.$${page}_reference || exit 1; done
 
 test: lint  ## lint and the tests that main must always pass (12 minutes on 2 cores)
-	$(BIN)/pytest -n 4 --dist loadfile $(HANGING) -m "not full and not hardware"
+	$(BIN)/pytest -n 4 --dist loadfile $(HANGING) -m "not full and not hardware and not kernel"
 
 test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs root; says what to apt-get install)
 	@deploy/guests/missing-packages
@@ -101,13 +102,28 @@ test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs r
 	BERTH_TEST_DEPLOY_MEDIUM=$(abspath $(DEPLOY_MEDIUM)) \
 	  deploy/guests/private-libvirtd /var/tmp/berth-libvirtd $(BIN)/pytest -n 2 --dist loadfile -m "$(HARDWARE)"
 
+# In this machine's kernel if it has device mapper, otherwise in Debian's under QEMU, where a collection before leaves compiled files.
+test-kernel: $(STAMP)  ## the tests that need device mapper (20 minutes by emulation; needs root; says what to apt-get install)
+	@tests/kernels/missing-packages
+ifneq ($(wildcard /sys/class/misc/device-mapper),)
+	$(BIN)/pytest -p no:cacheprovider --confcutdir tests/kernels -m kernel tests/kernels
+else
+	@$(MAKE) --no-print-directory $(TEST_KERNEL)/vmlinuz
+	$(BIN)/pytest -p no:cacheprovider --confcutdir tests/kernels -m kernel tests/kernels --collect-only >/dev/null
+	tests/kernels/run-in-kernel $(TEST_KERNEL) --seconds 5400 \
+	  $$($(BIN)/python -c 'from node_agent.checks.accelerator import kvm_boots; print("--kvm" * kvm_boots())') \
+	  $(BIN)/pytest -p no:cacheprovider --confcutdir tests/kernels -m kernel tests/kernels
+endif
+
 test-full: lint  ## everything, the long tests included
 	@$(MAKE) --no-print-directory $(REDFISH_TOOLS)/ready || echo "the stub BMC will not be judged by DMTF's validator"
-	$(BIN)/pytest -n 2 --dist loadfile -m "not hardware"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not hardware and not kernel"
 	@if why=$$(deploy/guests/missing-packages); then \
 	  $(MAKE) --no-print-directory $(DEBIAN_IMAGE) || echo "the tests with guests of Debian will be skipped"; \
 	  $(MAKE) --no-print-directory test-hardware HARDWARE=hardware; \
 	else echo "the tests with guests did not run: $$why"; fi
+	@if why=$$(tests/kernels/missing-packages); then $(MAKE) --no-print-directory test-kernel; \
+	else echo "the tests in tests/kernels did not run: $$why"; fi
 
 $(LIBVIRT_STAMP): $(STAMP) requirements-libvirt.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
@@ -123,6 +139,10 @@ $(REDFISH_TOOLS)/ready: requirements-redfish.lock
 
 $(GUEST_IMAGE): deploy/guests/build-mini-guest deploy/guests/boot-disk deploy/guests/mini-guest-init
 	deploy/guests/build-mini-guest $@
+
+$(TEST_KERNEL)/vmlinuz: tests/kernels/build-test-kernel tests/kernels/test-kernel-init
+	tests/kernels/build-test-kernel $(TEST_KERNEL)
+	@touch $@
 
 deploy-medium: $(DEPLOY_MEDIUM)  ## build/metal/deploy.iso, which bare-metal machines boot (ROOT_KEYS=FILE; one minute)
 

@@ -276,6 +276,7 @@ class Agent:
         while True:
             self._metrics.contact_age.set(self._clock.seconds_since_contact())
             self._metrics.certificate_left.set(self._enrolment.seconds_left())
+            self._metrics.note_disk_space(self._driver)
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def _watch_guests(self, executor: Executor) -> None:

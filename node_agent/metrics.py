@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from node_agent.drivers.contract import Storing
+
 _PHASE_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SYNC_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3)
 
@@ -64,13 +66,31 @@ class AgentMetrics:
         self.certificate_left = Gauge(
             "berth_agent_certificate_left_seconds", "Time until the certificate expires", registry=self.registry
         )
-        self.restarts = _restart_metric(self.registry)
+        self.restarts, self._disk_space = _restart_metric(self.registry), _disk_metrics(self.registry)
         self.guests = Gauge("berth_agent_guests", "Allocations that the driver holds", registry=self.registry)
         self.leases_cleared = Counter(
             "berth_agent_leases_cleared",
             "Slot leases cleared because their allocation was not in use",
             registry=self.registry,
         )
+
+    def note_disk_space(self, driver: object) -> None:
+        """Take over what a driver that is `Storing` says; of another driver the gauges have no samples."""
+        if not isinstance(driver, Storing) or (space := driver.disk_space()) is None:
+            return
+        sizes, used = self._disk_space
+        sizes.labels("size").set(space.size_bytes)
+        sizes.labels("promised").set(space.promised_bytes)
+        for kind, share in (("data", space.data_used), ("metadata", space.metadata_used)):
+            if share is not None:
+                used.labels(kind).set(share)
+
+
+def _disk_metrics(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
+    text = "Thin pool of guests' disks: its size, and what all its volumes may grow to (promised)"
+    sizes = Gauge("berth_agent_disk_pool_bytes", text, ["kind"], registry=registry)
+    text = "Used share of the thin pool's data and of its metadata, 0 to 1"
+    return sizes, Gauge("berth_agent_disk_pool_used_ratio", text, ["kind"], registry=registry)
 
 
 def _load_metrics(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:

@@ -182,6 +182,7 @@ class FailureCode(StrEnum):
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     HUGE_PAGES_SHORT = "huge_pages_short"
+    DISK_POOL_SHORT = "disk_pool_short"
     GUEST_SIZE_UNAVAILABLE = "guest_size_unavailable"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
     SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"

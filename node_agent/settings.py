@@ -22,6 +22,8 @@ def _processors(text: str) -> str:
 
 DOMAIN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$"
 """Labels as those of guests' names, with dots between them."""
+DISK_POOL = r"^[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,62}/[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,62}$"
+"""Names of lvm(8); a volume group is a directory of /dev, and with a volume's name a name of device mapper of 127 characters."""
 
 
 class Settings(BaseSettings):
@@ -181,6 +183,17 @@ class Settings(BaseSettings):
     libvirt_huge_page_kib: Literal[0, 2048, 1_048_576] = Field(
         0, description="driver libvirt: size of the huge pages that guests' memory is made of; 0: ordinary pages"
     )
+
+    libvirt_disk_pool: str | None = Field(
+        None, max_length=128, pattern=DISK_POOL,
+        description="driver libvirt: `<volume group>/<thin pool>` of LVM in which each guest's disk is a volume; default: disks"
+        " are files below `BERTH_GUEST_DIR`",
+    )  # fmt: skip
+    libvirt_disk_pool_overcommit: float = Field(
+        1.0, ge=0.1, le=100,
+        description="driver libvirt: how many times the pool's size all its volumes may have together; above 1 guests wait when"
+        " it is full",
+    )  # fmt: skip
 
     libvirt_gpus: Literal["none", "vfio"] = Field(
         "none",

@@ -44,6 +44,14 @@ class Code(StrEnum):
     HUGE_PAGES_ABSENT = "huge_pages_absent"
     HUGE_PAGES_TOO_FEW = "huge_pages_too_few"
     HUGETLBFS_ABSENT = "hugetlbfs_absent"
+    DISK_POOL_PROGRAM_MISSING = "disk_pool_program_missing"
+    DISK_POOL_ABSENT = "disk_pool_absent"
+    DISK_POOL_NOT_THIN = "disk_pool_not_thin"
+    DISK_POOL_NOT_ZEROING = "disk_pool_not_zeroing"
+    DISK_POOL_SILENT = "disk_pool_silent"
+    DISK_POOL_DAMAGED = "disk_pool_damaged"
+    DISK_POOL_FULL = "disk_pool_full"
+    DISK_POOL_OVERCOMMITTED = "disk_pool_overcommitted"
     SLOTS_UNKNOWN = "slots_unknown"
     PROCESSORS_TOO_FEW = "processors_too_few"
     NODE_MEMORY_TOO_SMALL = "node_memory_too_small"
@@ -72,7 +80,7 @@ _WARNINGS = {
     Code.QEMU_USER_ABSENT, Code.OVMF_ABSENT, Code.IPV6_SETTING_CLOSED, Code.HUGE_PAGES_TOO_FEW, Code.PROCESSORS_TOO_FEW,
     Code.NODE_MEMORY_TOO_SMALL, Code.GUEST_USERS_TAKEN,
     Code.VFIO_DEVICE_SILENT, Code.VFIO_GROUP_SHARED, Code.VFIO_DEVICE_IN_USE, Code.VFIO_DEVICE_TAKEN,
-    Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED,
+    Code.VFIO_RESET_MISSING, Code.FABRIC_UNMANAGED, Code.DISK_POOL_FULL,
 }  # fmt: skip
 _INFORMATION = {
     Code.KVM_RUNS_NO_GUEST,
@@ -80,11 +88,13 @@ _INFORMATION = {
     Code.IOMMU_UNNEEDED,
     Code.HUGE_PAGES_RESERVED,
     Code.SLOTS_UNKNOWN,
+    Code.DISK_POOL_OVERCOMMITTED,
 }
 STARTS_ALL_THE_SAME = {
     Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS, Code.NAME_SERVER_MISSING,
+    Code.DISK_POOL_DAMAGED,
 }  # fmt: skip
-"""New guests get no GPU, or no name server, and are refused by each order. An agent that does not start could not
+"""New guests get no GPU, no name server or no disk, and are refused by each order. An agent that does not start could not
 release those that are there."""
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 

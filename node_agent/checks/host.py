@@ -9,6 +9,7 @@ from pathlib import Path
 from node_agent.checks.accelerator import check_emulation, check_kvm, kvm_boots
 from node_agent.checks.bridges import check_bridge_filter
 from node_agent.checks.console_logs import check_console_logs
+from node_agent.checks.disk_pool import check_disk_pool, disk_pool_by
 from node_agent.checks.finding import Finding
 from node_agent.checks.firmware import check_ovmf
 from node_agent.checks.hypervisor import check_libvirt, check_traversal
@@ -42,18 +43,20 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"), names)
     gpus = _gpus(Path("/"), environment.get("BERTH_LIBVIRT_GPUS", "none"))
     system = check_system(Path("/"), first, lambda: kvm.code is None, wanted_by(environment))
-    return [*storage, *probes, libvirt, *system, *networks, *gpus]
+    pool = check_disk_pool(*disk_pool_by(environment))
+    return [*storage, *pool, *probes, libvirt, *system, *networks, *gpus]
 
 
 def check_start(
     state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user",
     wanted: PlacementSettings | None = None, gpus: str = "none", names: str = "dnsmasq",
+    disk_pool: tuple[str | None, float] = (None, 1.0),
 ) -> list[Finding]:  # fmt: skip
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
     libvirtd and the accelerator are left to the start of the driver.
     """
-    storage = [check_direct_io(state_dir), *_guest_directory(guest_dir)]
+    storage = [check_direct_io(state_dir), *_guest_directory(guest_dir), *check_disk_pool(*disk_pool)]
     return [
         *storage,
         *check_system(root, user_id_first, kvm_boots, wanted),

@@ -28,6 +28,7 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
     findings = await asyncio.to_thread(
         check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root,
         settings.libvirt_network, placement_settings(settings), settings.libvirt_gpus, settings.libvirt_network_names,
+        (settings.libvirt_disk_pool, settings.libvirt_disk_pool_overcommit),
     )  # fmt: skip
     for finding in findings:
         _log(finding)

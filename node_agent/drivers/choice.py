@@ -67,6 +67,8 @@ def _libvirt(settings: Settings) -> Driver:
         raise CannotStart("BERTH_GUEST_MEMORY_BYTES is no multiple of BERTH_LIBVIRT_HUGE_PAGE_KIB")
     try:
         # Imported here: the packages of requirements-libvirt.lock are on nodes with this driver alone.
+        from node_agent.drivers.libvirt.disk_pool.contents import PoolName
+        from node_agent.drivers.libvirt.disk_pool.pool import PoolSettings
         from node_agent.drivers.libvirt.driver import LibvirtDriver
         from node_agent.drivers.libvirt.network.rules import Naming, Policy
         from node_agent.drivers.libvirt.node import LibvirtLimits
@@ -100,7 +102,9 @@ def _libvirt(settings: Settings) -> Driver:
     policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress, uplink, naming)
     in_networks = settings.libvirt_network == "bridge"
     gpus = GpuSettings(settings.libvirt_gpus_after == "host") if settings.libvirt_gpus == "vfio" else None
-    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus)
+    pool = settings.libvirt_disk_pool
+    disks = None if pool is None else PoolSettings(PoolName.of(pool), settings.libvirt_disk_pool_overcommit)
+    return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus, disks)
 
 
 def _uplink(settings: Settings) -> Uplink | None:

@@ -267,6 +267,25 @@ class Spanning(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class DiskSpace:
+    """Space of what holds the disks of guests. `promised_bytes`: what all disks may grow to."""
+
+    size_bytes: int
+    promised_bytes: int
+    data_used: float | None
+    """Share of the size, 0 to 1; None where it is not known."""
+    metadata_used: float | None
+
+
+@runtime_checkable
+class Storing(Protocol):
+    """What a driver has besides if disks of guests share something that can be full."""
+
+    def disk_space(self) -> DiskSpace | None:
+        """The space as the driver last saw it, or None. Neither blocks nor raises."""
+
+
 def phases_of(plan: Plan[Any]) -> Iterator[str]:
     """The names of a plan's phases, in order."""
     return (phase.name for phase in plan.phases)

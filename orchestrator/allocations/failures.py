@@ -21,6 +21,7 @@ class Code(StrEnum):
     IMAGE_DOES_NOT_FIT = "image_does_not_fit"
     VFIO_HOST_NOT_READY = "vfio_host_not_ready"
     HUGE_PAGES_SHORT = "huge_pages_short"
+    DISK_POOL_SHORT = "disk_pool_short"
     GUEST_SIZE_UNAVAILABLE = "guest_size_unavailable"
     GUEST_SIZE_UNSUPPORTED = "guest_size_unsupported"
     GUEST_DEFINITION_FAILED = "guest_definition_failed"
@@ -124,6 +125,14 @@ _ALL = (
         "Reserve more huge pages on the node, at its next boot if memory is fragmented; the detail says where and how many.",
         _FAILED,
         switch="huge_pages",
+    ),
+    Failure(
+        Code.DISK_POOL_SHORT,
+        "The node's thin pool has no room for the guest's disk.",
+        Acts.OPERATOR,
+        "Extend the pool on the node, or remove volumes that are not Berth's; the detail says how large it is and what is used.",
+        _FAILED,
+        switch="disk_pool",
     ),
     Failure(
         Code.GUEST_SIZE_UNAVAILABLE,

@@ -9,11 +9,12 @@ import pytest
 
 from tests.drivers.harness import Harness
 from tests.drivers.libvirt_harness import LibvirtHarness
+from tests.drivers.on_volumes.harness import VolumeHarness
 from tests.drivers.sandbox_harness import SandboxHarness
 from tests.drivers.stage import small_disk
 from tests.drivers.template_harness import TemplateHarness
 
-HARNESSES: tuple[type[Harness], ...] = (SandboxHarness, TemplateHarness, LibvirtHarness)
+HARNESSES: tuple[type[Harness], ...] = (SandboxHarness, TemplateHarness, LibvirtHarness, VolumeHarness)
 
 
 @pytest.fixture(params=[pytest.param(harness, marks=harness.marks, id=harness.name) for harness in HARNESSES])

@@ -47,7 +47,7 @@ class MiniGuests(Tenant):
 
 class LibvirtHarness(Harness):
     name = "libvirt"
-    marks = (pytest.mark.hardware,)
+    marks: tuple[pytest.MarkDecorator, ...] = (pytest.mark.hardware,)
     provision_phases = ("lease", *UP)
     release_phases = ("guest_stopped", "wiped", "leases_released")
     verbs = {  # noqa: RUF012 - as declared by the base

@@ -53,7 +53,11 @@ class LibvirtProbe(SandboxProbe):
             return False
 
     def traces(self, marker: str) -> list[str]:
-        opened = [f"{disk}, decrypted" for disk in self._directory.glob("**/disk.qcow2") if marker in _planted(disk)]
+        opened = [
+            f"{disk}, decrypted"
+            for disk in self._directory.glob("**/disk.qcow2")
+            if marker in planted(disk, disk.with_name("disk.key"))
+        ]
         return [*traces_of(marker, self._directory), *opened]
 
     def _domains(self) -> set[UUID]:
@@ -63,9 +67,8 @@ class LibvirtProbe(SandboxProbe):
         return {UUID(name) for name, text in texts.items() if str(self._directory) in text}
 
 
-def _planted(disk: Path) -> str:
+def planted(disk: Path, key: Path) -> str:
     """What the disk holds at the marker's place, read with its key."""
-    key = disk.with_name("disk.key")
     options = f"driver=qcow2,encrypt.format=luks,encrypt.key-secret=key,file.driver=file,file.filename={disk}"
     command = [
         "qemu-io", "-r", "-U", "--object", f"secret,id=key,file={key}", "--image-opts", "-c",

@@ -15,10 +15,11 @@ from pathlib import Path
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "berth-agent.service"
 DROP_IN = DEPLOY / "berth-agent-libvirt.conf"
+LVM_DROP_IN = DEPLOY / "guests" / "berth-agent-lvm.conf"
 # linux/capability.h
 NUMBERS = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_DAC_READ_SEARCH": 2, "CAP_FOWNER": 3, "CAP_KILL": 5, "CAP_SETGID": 6,
-    "CAP_SETUID": 7, "CAP_NET_BIND_SERVICE": 10, "CAP_NET_ADMIN": 12,
+    "CAP_SETUID": 7, "CAP_NET_BIND_SERVICE": 10, "CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27,
 }  # fmt: skip
 _LAST = 40
 _VERSION_3 = 0x20080522

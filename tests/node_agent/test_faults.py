@@ -20,6 +20,7 @@ PROVISION_FAULTS = {
     "image_checksum": FailureCode.IMAGE_CHECKSUM_MISMATCH,
     "vfio": FailureCode.VFIO_HOST_NOT_READY,
     "huge_pages": FailureCode.HUGE_PAGES_SHORT,
+    "disk_pool": FailureCode.DISK_POOL_SHORT,
     "guest_size": FailureCode.GUEST_SIZE_UNAVAILABLE,
     "guest_definition": FailureCode.GUEST_DEFINITION_FAILED,
     "ssh_readiness": FailureCode.SSH_READINESS_TIMEOUT,

@@ -48,6 +48,7 @@ PROVISION_ROWS = [
     Row(Code.IMAGE_CHECKSUM_MISMATCH, {"image_checksum": "1"}),
     Row(Code.VFIO_HOST_NOT_READY, {"vfio": "1"}),
     Row(Code.HUGE_PAGES_SHORT, {"huge_pages": "1"}),
+    Row(Code.DISK_POOL_SHORT, {"disk_pool": "1"}),
     Row(Code.GUEST_SIZE_UNAVAILABLE, {"guest_size": "1"}),
     Row(Code.GUEST_DEFINITION_FAILED, {"guest_definition": "1"}),
     Row(Code.SSH_READINESS_TIMEOUT, {"ssh_readiness": "0.2"}),

@@ -29,6 +29,7 @@ CHUNK_BYTES = 1 << 20
 SAMPLES_MAX = 256
 """Pieces of a wiped file that are read back."""
 FORMATS = ("qcow2", "raw")
+_ENCRYPTED = "encrypt.format=luks,encrypt.key-secret=key"
 
 
 class ImageRefused(Exception):
@@ -70,23 +71,42 @@ def inspect_image(image: Path, virtual_bytes_max: int, stated: str | None = None
 
 def create_disk(disk: Path, key: Path, base: Path, base_format: str, size_bytes: int) -> None:
     """Make the key and the disk, unless they are there. The disk appears whole or not at all. Raises OSError."""
-    if not key.exists():
-        write_durably(key, base64.b64encode(os.urandom(48)))
+    make_key(key)
     if disk.exists():
         return
     aside = disk.with_name(f".{disk.name}.{secrets.token_hex(4)}")
     try:
-        # The key is random: the many rounds that slow the guessing of a person's password would only cost time. With SHA-512
-        # QEMU can measure a round, see `_create`.
-        options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10,encrypt.hash-alg=sha512"
-        _create(
-            "-q", "-f", "qcow2", "--object", f"secret,id=key,file={key}", "-F", base_format, "-b", str(base),
-            "-o", options, str(aside), str(size_bytes),
-        )  # fmt: skip
+        format_disk(aside, key, base, base_format, size_bytes)
         aside.rename(disk)
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(disk.parent)
+
+
+def make_key(key: Path) -> None:
+    """Make the key of a disk, unless it is there. Raises OSError."""
+    if not key.exists():
+        write_durably(key, base64.b64encode(os.urandom(48)))
+
+
+def format_disk(target: Path, key: Path, base: Path, base_format: str, size_bytes: int) -> None:
+    """Write an encrypted overlay to a new file, or to a block device. Raises OSError."""
+    # The key is random: the many rounds that slow the guessing of a person's password would only cost time. With SHA-512
+    # QEMU can measure a round, see `_create`.
+    options = f"{_ENCRYPTED},encrypt.iter-time=10,encrypt.hash-alg=sha512"
+    _create(
+        "-q", "-f", "qcow2", "--object", f"secret,id=key,file={key}", "-F", base_format, "-b", str(base),
+        "-o", options, str(target), str(size_bytes),
+    )  # fmt: skip
+
+
+def full_bytes(key: Path, size_bytes: int) -> int:
+    """How large such a disk is once its guest has written all of it, as QEMU computes it. Raises OSError."""
+    said = _qemu_img(
+        "measure", "--output=json", "--object", f"secret,id=key,file={key}", "-O", "qcow2", "-o", _ENCRYPTED,
+        "--size", str(size_bytes),
+    )  # fmt: skip
+    return int(json.loads(said)["fully-allocated"])
 
 
 @dataclass(frozen=True)

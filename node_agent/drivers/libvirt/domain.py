@@ -140,10 +140,19 @@ def _machine(domain: ET.Element, accelerator: str, directory: GuestDirectory, ov
 
 
 def _disks(devices: ET.Element, directory: GuestDirectory, record: GuestRecord) -> None:
-    disk = ET.SubElement(devices, "disk", type="file", device="disk")
-    # cache=none: no tenant data in the host's page cache. Without discard: what leaves the file could not be overwritten.
-    ET.SubElement(disk, "driver", name="qemu", type="qcow2", cache="none", discard="ignore", detect_zeroes="off")
-    source = ET.SubElement(disk, "source", file=str(directory.disk))
+    volume = directory.volume
+    disk = ET.SubElement(devices, "disk", type="file" if volume is None else "block", device="disk")
+    # cache=none: no tenant data in the host's page cache. Without discard: what leaves the disk could not be overwritten.
+    driver = ET.SubElement(
+        disk, "driver", name="qemu", type="qcow2", cache="none", discard="ignore", detect_zeroes="off"
+    )
+    if volume is None:
+        source = ET.SubElement(disk, "source", file=str(directory.disk))
+    else:
+        # A pool that is full fails writes with ENOSPC, one whose metadata are full with EIO: the guest waits for both.
+        driver.set("error_policy", "stop")
+        driver.set("rerror_policy", "report")
+        source = ET.SubElement(disk, "source", dev=f"/dev/{volume}")
     encryption = ET.SubElement(source, "encryption", format="luks")
     ET.SubElement(encryption, "secret", type="passphrase", uuid=str(record.allocation_id))
     backing = ET.SubElement(disk, "backingStore", type="file")

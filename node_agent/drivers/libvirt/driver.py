@@ -20,6 +20,7 @@ from node_agent.discovery.discover import discover
 from node_agent.drivers.console_logs import read_log
 from node_agent.drivers.contract import (
     ConsoleText,
+    DiskSpace,
     DriverFailure,
     GuestState,
     Held,
@@ -33,6 +34,8 @@ from node_agent.drivers.contract import (
 from node_agent.drivers.images import ImageCache
 from node_agent.drivers.inventory import take_inventory
 from node_agent.drivers.leases import Leases
+from node_agent.drivers.libvirt.disk_pool.pool import DiskPool, PoolSettings
+from node_agent.drivers.libvirt.disk_pool.volumes_held import held_in, require_pool
 from node_agent.drivers.libvirt.disks import end_strays
 from node_agent.drivers.libvirt.first_boot import FirstBoots
 from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
@@ -73,10 +76,10 @@ class LibvirtDriver:
 
     def __init__(
         self, directory: Path, uri: str, limits: LibvirtLimits, policy: Policy | None = None,
-        gpus: GpuSettings | None = None,
+        gpus: GpuSettings | None = None, disk_pool: PoolSettings | None = None,
     ) -> None:  # fmt: skip
         """Make the directories. `policy`: that of tenant networks; None: each guest is alone. `gpus`: of those that guests get;
-        None: they get none. Raises OSError."""
+        None: they get none. `disk_pool`: where disks are volumes; None: they are files. Raises OSError."""
         allocations, images, leases = (directory / name for name in ("allocations", "images", "leases"))
         make_private_directory(leases)
         # QEMU's users open the files of their guest by name, and can list nothing.
@@ -92,6 +95,7 @@ class LibvirtDriver:
             FirstBoots(self._hypervisor.channel, processes_of),
         )  # fmt: skip
         self._slots_file, self._gpus = directory / SLOTS_FILE, gpus
+        self._node.disk_pool = None if disk_pool is None else DiskPool(disk_pool, allocations)
         if policy is not None:
             span = Span(policy.uplink, directory / "networks.json") if policy.uplink is not None else None
             names = NameServers(directory / "networks", policy.naming, policy.mtu)
@@ -104,6 +108,7 @@ class LibvirtDriver:
         """End what an earlier agent left under way; find out whether KVM runs guests. Raises CannotStart."""
         await in_thread(partial(end_strays, self._node.allocations, partial(kill_all, program=b"qemu-img")))
         self._images.forget_partial()
+        await in_thread(partial(require_pool, self._node.disk_pool, self._node.directories()))
         # Before libvirt: guests run without it too.
         await self._start_networks()
         try:
@@ -214,6 +219,7 @@ class LibvirtDriver:
         owners, paused = await self._hypervisor.owners(), await self._hypervisor.paused()
         domains = [Held(owner.allocation_id, owner.slots, owner.fence, GuestState.UNKNOWN) for owner in owners]
         domains += [Held(one, (), None, GuestState.UNKNOWN) for one in self._node.taken.all()]
+        domains += await in_thread(partial(held_in, self._node.disk_pool))
         return await in_thread(
             lambda: take_inventory(
                 self._node.directories(),
@@ -230,6 +236,7 @@ class LibvirtDriver:
         """
         await self._tend_networks()
         held = {owner.allocation_id for owner in await self._hypervisor.owners()} | set(self._node.taken.all())
+        held |= {one.allocation_id for one in await in_thread(partial(held_in, self._node.disk_pool))}
 
         def in_use(allocation_id: UUID) -> bool:
             there = self._node.directory(allocation_id).exists() or allocation_id in held
@@ -246,6 +253,11 @@ class LibvirtDriver:
                 await self._node.networks.tend()
             except OSError as error:
                 log.error("tenant_networks_not_restored", why=str(error))
+
+    def disk_space(self) -> DiskSpace | None:
+        """See `Storing`."""
+        state = self._node.disk_pool.state if self._node.disk_pool is not None else None
+        return None if state is None else state.space
 
     def note_other_nodes(self, networks: Sequence[SpannedNetwork]) -> bool:
         """See `Spanning`."""

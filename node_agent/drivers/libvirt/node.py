@@ -10,6 +10,7 @@ from uuid import UUID
 
 from node_agent.drivers.images import ImageBounds, ImageCache
 from node_agent.drivers.leases import Leases
+from node_agent.drivers.libvirt.disk_pool.pool import DiskPool
 from node_agent.drivers.libvirt.first_boot import FirstBoots
 from node_agent.drivers.libvirt.hypervisor import Hypervisor
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
@@ -57,6 +58,8 @@ class Node:
     """Of an agent with `BERTH_LIBVIRT_NETWORK=bridge`."""
     gpus: PassedGpus | None = None
     """Of an agent with `BERTH_LIBVIRT_GPUS=vfio`."""
+    disk_pool: DiskPool | None = None
+    """Of an agent with `BERTH_LIBVIRT_DISK_POOL`."""
     network_mtu: int | None = None
     """Of guests in networks that span nodes."""
     network_domain: str | None = None

@@ -12,6 +12,8 @@ import structlog
 from node_agent.checks.firmware import Ovmf, find_ovmf
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.leases import listed, take_over
+from node_agent.drivers.libvirt.disk_pool.guest_disks import activate_disk, make_disk
+from node_agent.drivers.libvirt.disk_pool.pool import PoolShort
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
 from node_agent.drivers.libvirt.hypervisor import processes_of
@@ -76,6 +78,7 @@ class Boot:
                 await node.hypervisor.destroy(allocation_id)
             self._is_ready = False
             await self._bring_into_network(record)
+            await in_thread(partial(activate_disk, node.disk_pool, self._directory))
             user_id = node.limits.user_id_first + min(record.slots)
             ovmf = self._ovmf(record)
             xml = domain_xml(self._directory, record, node.accelerator, user_id, node.limits.host, ovmf)
@@ -151,7 +154,11 @@ class Boot:
     def _failure(self, code: FailureCode, what: str, problem: Exception) -> DriverFailure:
         # QEMU pauses a guest whose disk cannot grow: of that the guest's silence says nothing.
         full = shutil.disk_usage(self._node.allocations).free < 1 << 20
-        return DriverFailure(code, f"{what}: {problem}{'; No space left on device' if full else ''}")
+        pool = self._node.disk_pool
+        why = pool.why_full() if pool is not None else ""
+        return DriverFailure(
+            code, f"{what}: {problem}{'; No space left on device' if full else ''}{why and f'; {why}'}"
+        )
 
     def _record(self) -> GuestRecord:
         record = self._directory.load()
@@ -219,13 +226,20 @@ class Provisioning:
     async def _lease(self, _progress: Progress) -> str:
         order = self._order
         try:
-            if self._directory.exists() or await self._node.hypervisor.is_active(order.allocation_id):
+            if self._directory.exists() or await self._is_held():
                 await self._node.remove(order.allocation_id)
         except OSError as error:
             raise DriverFailure(FailureCode.DRIVER_ERROR, f"what is there cannot be looked at: {error}") from error
         await self.take_lease()
         await self.require_gpus()
         return f"slots {listed(order.parameters.slots)} under fence {order.fence}"
+
+    async def _is_held(self) -> bool:
+        """Whether libvirt or the pool has something of the allocation. Raises OSError."""
+        allocation_id, pool = self._order.allocation_id, self._node.disk_pool
+        if await self._node.hypervisor.is_active(allocation_id):
+            return True
+        return pool is not None and await in_thread(partial(pool.find, allocation_id)) is not None
 
     async def _image(self, progress: Progress) -> str:
         image, directory = self._order.parameters.image, self._directory
@@ -251,16 +265,19 @@ class Provisioning:
         return f"{image.name} {found.format} sha256 {image.sha256}"
 
     async def _disk(self, _progress: Progress) -> str:
-        directory, record = self._directory, self._directory.load()
+        directory, record, pool = self._directory, self._directory.load(), self._node.disk_pool
         assert record is not None
-        make = partial(
-            create_disk, directory.disk, directory.key, directory.base, record.image_format, record.disk_bytes
-        )
         try:
-            await in_thread(make)
+            if pool is None or directory.disk.exists():
+                key, base = directory.key, directory.base
+                await in_thread(partial(create_disk, directory.disk, key, base, record.image_format, record.disk_bytes))
+                return f"{record.disk_bytes} bytes, encrypted"
+            await in_thread(partial(make_disk, pool, directory, record))
+        except PoolShort as short:
+            raise DriverFailure(FailureCode.DISK_POOL_SHORT, str(short)) from short
         except OSError as error:
             raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the disk: {error}") from error
-        return f"{record.disk_bytes} bytes, encrypted"
+        return f"{record.disk_bytes} bytes, encrypted, on the volume {directory.volume}"
 
     async def _seed(self, _progress: Progress) -> str:
         parameters, directory, record = self._order.parameters, self._directory, self._directory.load()

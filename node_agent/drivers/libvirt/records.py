@@ -3,7 +3,8 @@
 allocations/<id>/   record.json   what it is and whether it should run; renamed to record.releasing when it is taken down
                     base          hard link to the cached image: the image is kept for as long as a disk depends on it
                     disk.qcow2    the tenant's disk: what it wrote, encrypted, over the image
-                    disk.wiped    the name of the disk once it is overwritten: renaming needs no space
+                    disk.volume   in its place with a thin pool: the volume that the disk is on, `<volume group>/<volume>`
+                    disk.wiped    the name of the disk, or of disk.volume, once it is overwritten: renaming needs no space
                     disk.key      the key of the disk
                     uefi-vars.fd  the variables of its firmware, if it boots by UEFI: the tenant can write there
                     names.json    its names in its tenant's network
@@ -14,11 +15,13 @@ allocations/<id>/   record.json   what it is and whether it should run; renamed 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 from pydantic import Field
 
+from berth.process.durable_directories import sync_directory
 from node_agent.drivers.libvirt.placement import GuestPlacement
 from node_agent.drivers.records import AllocationRecord, RecordDirectory
 from node_agent.durable_files import write_durably
@@ -66,6 +69,7 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
         super().__init__(path, GuestRecord)
         self.base = path / "base"
         self.disk = path / "disk.qcow2"
+        self.volume_file = path / "disk.volume"
         self.wiped_disk = path / "disk.wiped"
         self.key = path / "disk.key"
         self.seed = path / "seed.iso"
@@ -99,6 +103,28 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
             return record.network
 
     @property
+    def volume(self) -> str | None:
+        """The volume that the disk is on, or was until it was wiped; None: the disk is a file. Raises OSError.
+
+        In a file apart: an agent of the version before reads the record, and does not start a guest without `disk.qcow2`.
+        """
+        for file in (self.volume_file, self.wiped_disk):
+            with suppress(FileNotFoundError):
+                return file.read_text(errors="replace")[:200].strip() or None
+        return None
+
+    def note_volume(self, volume: str) -> None:
+        """The disk will be on this volume. Raises OSError."""
+        if not self.volume_file.exists():
+            write_durably(self.volume_file, volume.encode())
+
+    def mark_volume_wiped(self) -> None:
+        """The volume of the disk is overwritten. Needs no space. Raises OSError."""
+        with suppress(FileNotFoundError):
+            self.volume_file.rename(self.wiped_disk)
+            sync_directory(self.path)
+
+    @property
     def device(self) -> str:
-        """The name under which a release proves that the disk is wiped."""
-        return f"allocations/{self.path.name}/{self.disk.name}"
+        """The name under which a release proves that the disk is wiped. Raises OSError."""
+        return self.volume or f"allocations/{self.path.name}/{self.disk.name}"

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from berth.process.json_objects import JsonObject
-from node_agent.drivers.libvirt.disks import overwrite
+from node_agent.drivers.libvirt.disk_pool.guest_disks import wipe_disk
+from node_agent.drivers.libvirt.disk_pool.zeroing import Zeroed
+from node_agent.drivers.libvirt.disks import Overwritten, overwrite
 from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
 from node_agent.drivers.libvirt.node import Node
 from node_agent.drivers.libvirt.records import GuestDirectory
@@ -81,24 +83,42 @@ class GuestRemoval(Removal):
         ]
         if had_disk:
             directory.disk.rename(directory.wiped_disk)
+        device, volume = directory.device, await self._wipe_volume(stop)
+        if volume is not None and self._node.disk_pool is not None:
+            device = self._node.disk_pool.full_name(self._allocation_id)
         for file in _files(directory.path) - {directory.wiped_disk}:
             file.unlink(missing_ok=True)
         gone = await in_thread(partial(wipe_content, directory.path))
         gpus = await self._give_back_gpus()
         if not self._wiped:
             proof = DeviceWipe(
-                device=directory.device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
+                device=device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
                 # Of a disk that was not there, nothing is known.
-                proven=was_wiped or (had_disk and disk.samples > 0),
+                proven=was_wiped or volume is not None or (had_disk and disk.samples > 0),
                 checked={
-                    **disk.as_evidence(), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
+                    **_evidence_of(disk, volume), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
                     "uefi_variables_overwritten_bytes": variables.bytes, "wiped_before": was_wiped, "directory_empty": True,
                 },
             )  # fmt: skip
             proofs = [proof, *gpus] if self._was_there else []
             self._evidence["devices"] = [one.model_dump(mode="json") for one in proofs]
         self._wiped = True
-        return f"{gone.files} files, {disk.bytes} bytes of the disk overwritten, {len(gpus)} GPUs reset"
+        overwritten = disk.bytes if volume is None else volume.overwritten_bytes
+        return f"{gone.files} files, {overwritten} bytes of the disk overwritten, {len(gpus)} GPUs reset"
+
+    async def _wipe_volume(self, stop: threading.Event) -> Zeroed | None:
+        """What was done to the volume of the disk; None if there was none. Raises OSError."""
+        pool, directory = self._node.disk_pool, self._directory
+        if pool is None:
+            if (named := directory.volume) is not None:
+                raise OSError(f"the disk is the volume {named}, and this agent has no BERTH_LIBVIRT_DISK_POOL")
+            return None
+        zeroed = await in_thread(partial(wipe_disk, pool, directory, stop), stop)
+        if zeroed is not None and not self._was_there:
+            # Of an agent that has lost its files, the volume is what was there.
+            self._was_there = True
+            self._evidence["was_there"] = True
+        return zeroed
 
     async def _give_back_gpus(self) -> list[DeviceWipe]:
         """The proof of each reset. Raises OSError."""
@@ -114,6 +134,10 @@ class GuestRemoval(Removal):
 
     async def _remove(self) -> None:
         self._directory.remove_empty()
+
+
+def _evidence_of(disk: Overwritten, volume: Zeroed | None) -> JsonObject:
+    return disk.as_evidence() if volume is None else {**volume.as_evidence(), "volume_removed": True}
 
 
 def _files(directory: Path) -> set[Path]:

@@ -142,6 +142,7 @@ class Provisioning:
             "guest_size", FailureCode.GUEST_SIZE_UNAVAILABLE, "the slots have fewer processors than the SKU states"
         )
         faults.fail("huge_pages", FailureCode.HUGE_PAGES_SHORT, "the node has too few free huge pages")
+        faults.fail("disk_pool", FailureCode.DISK_POOL_SHORT, "the node's thin pool has no room for the disk")
         faults.fail("guest_definition", FailureCode.GUEST_DEFINITION_FAILED, "the guest could not be defined")
         try:
             if self._boot_under_way is None or not alive(self._directory):

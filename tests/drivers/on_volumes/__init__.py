@@ -1,0 +1,1 @@
+"""The libvirt driver with disks on volumes, under the suite."""
