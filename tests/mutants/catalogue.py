@@ -27,6 +27,7 @@ from tests.mutants import (
 from tests.mutants.barriers import (
     backups,
     continuity,
+    disk_pool,
     failovers,
     lost_agents,
     lost_intervals,
@@ -152,6 +153,7 @@ MODULES = (
     agent,
     drivers,
     client,
+    disk_pool,
     continuity,
     failovers,
     outer_guards,

@@ -115,7 +115,7 @@ def qemu_io(directory: GuestDirectory, *commands: str) -> subprocess.CompletedPr
 
 
 @contextmanager
-def thin_pool(directory: Path, mib: int = 480, options: str = "--zero y") -> Iterator[ThinPool]:
+def thin_pool(directory: Path, mib: int = 480) -> Iterator[ThinPool]:
     """A pool of so many MiB; in the end nothing of it is left."""
     medium = directory / "medium"
     with medium.open("wb") as file:
@@ -133,7 +133,7 @@ def thin_pool(directory: Path, mib: int = 480, options: str = "--zero y") -> Ite
     made = ThinPool(f"berthtest{uuid.uuid4().hex[:8]}", medium, directory, device)
     try:
         made.sh(f"vgcreate -q $VG {device}")
-        made.sh(f"lvcreate -q --type thin-pool {options} -L {mib}M --poolmetadatasize 4M -n disks $VG")
+        made.sh(f"lvcreate -q --type thin-pool --zero y -L {mib}M --poolmetadatasize 4M -n disks $VG")
         # A pool that is full would let writes wait for a minute first.
         made.sh("lvchange -q --errorwhenfull y $VG/disks")
         yield made

@@ -26,7 +26,7 @@ def test_a_full_pool_takes_no_disk_and_its_disks_are_wiped_all_the_same(tmp_path
         assert qemu_io(first, f"write -P 0x11 0 {DISK_BYTES}").returncode == 0
         full = qemu_io(second, f"write -P 0x22 0 {DISK_BYTES}")
         assert "No space left on device" in full.stdout + full.stderr, "QEMU stops the guest for it"
-        with pytest.raises(PoolShort, match=r"% of its data are used .* extend it with lvextend"):
+        with pytest.raises(PoolShort, match=r"% of its data are used.* extend it with lvextend"):
             make_disk(pool, third, three)
         assert check_disk_pool(str(pool.name), 4.0)[-1].code is Code.DISK_POOL_FULL
         zeroed = wipe_disk(pool, first, threading.Event())
