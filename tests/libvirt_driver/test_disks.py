@@ -101,6 +101,20 @@ def test_a_disk_is_tried_again_if_qemu_could_not_measure_itself(
         assert len(count.read_text().splitlines()) == disks.CREATE_TRIES_MAX
 
 
+def test_the_size_of_a_full_disk_is_asked_again_if_qemu_could_not_measure_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, seen = tmp_path / "qemu-img", tmp_path / "seen"
+    tool.write_text(
+        f"#!/bin/sh\nif [ -e {seen} ]; then echo '{{\"fully-allocated\": 77}}'; exit; fi\n"
+        f'echo "$*" >{seen}; echo "qemu-img: {disks.UNMEASURED}" >&2; exit 1\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert disks.full_bytes(tmp_path / "disk.key", MIB) == 77
+    assert "hash-alg=sha512" in seen.read_text(), "which QEMU can measure"
+
+
 def test_what_a_file_occupies_is_overwritten_and_read_back(tmp_path: Path) -> None:
     file, seen = tmp_path / "disk", tmp_path / "seen"
     with file.open("wb") as written:

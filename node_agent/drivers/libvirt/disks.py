@@ -29,7 +29,9 @@ CHUNK_BYTES = 1 << 20
 SAMPLES_MAX = 256
 """Pieces of a wiped file that are read back."""
 FORMATS = ("qcow2", "raw")
-_ENCRYPTED = "encrypt.format=luks,encrypt.key-secret=key"
+# The key is random: the many rounds that slow the guessing of a person's password would only cost time. With SHA-512 QEMU can
+# measure a round, see `_measuring`.
+_ENCRYPTED = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10,encrypt.hash-alg=sha512"
 
 
 class ImageRefused(Exception):
@@ -91,18 +93,15 @@ def make_key(key: Path) -> None:
 
 def format_disk(target: Path, key: Path, base: Path, base_format: str, size_bytes: int) -> None:
     """Write an encrypted overlay to a new file, or to a block device. Raises OSError."""
-    # The key is random: the many rounds that slow the guessing of a person's password would only cost time. With SHA-512
-    # QEMU can measure a round, see `_create`.
-    options = f"{_ENCRYPTED},encrypt.iter-time=10,encrypt.hash-alg=sha512"
-    _create(
-        "-q", "-f", "qcow2", "--object", f"secret,id=key,file={key}", "-F", base_format, "-b", str(base),
-        "-o", options, str(target), str(size_bytes),
+    _measuring(
+        "create", "-q", "-f", "qcow2", "--object", f"secret,id=key,file={key}", "-F", base_format, "-b", str(base),
+        "-o", _ENCRYPTED, str(target), str(size_bytes),
     )  # fmt: skip
 
 
 def full_bytes(key: Path, size_bytes: int) -> int:
     """How large such a disk is once its guest has written all of it, as QEMU computes it. Raises OSError."""
-    said = _qemu_img(
+    said = _measuring(
         "measure", "--output=json", "--object", f"secret,id=key,file={key}", "-O", "qcow2", "-o", _ENCRYPTED,
         "--size", str(size_bytes),
     )  # fmt: skip
@@ -199,16 +198,15 @@ def end_strays(directory: Path, kill: Callable[[Path], bool]) -> None:
             aside.unlink()
 
 
-def _create(*arguments: str) -> None:
-    """`qemu-img create`, again if QEMU could not measure its speed: with SHA-256 one in eight ends so, within a tick."""
+def _measuring(*arguments: str) -> str:
+    """`qemu-img`, again if QEMU could not measure its speed: with SHA-256 one in eight ends so, within a tick."""
     for _ in range(CREATE_TRIES_MAX - 1):
         try:
-            _qemu_img("create", *arguments)
-            return
+            return _qemu_img(*arguments)
         except OSError as error:
             if UNMEASURED not in str(error):
                 raise
-    _qemu_img("create", *arguments)
+    return _qemu_img(*arguments)
 
 
 def _qemu_img(*arguments: str) -> str:
