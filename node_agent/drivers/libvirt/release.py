@@ -74,7 +74,8 @@ class GuestRemoval(Removal):
             raise StillThere("the guest runs again")
         stop, directory = threading.Event(), self._directory
         # An earlier attempt has renamed the disk, or has left the directory empty.
-        was_wiped = directory.wiped_disk.exists() or not _files(directory.path)
+        was_empty = not _files(directory.path)
+        was_wiped = directory.wiped_disk.exists() or was_empty
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
         key, seed, variables, disk = [
@@ -84,7 +85,8 @@ class GuestRemoval(Removal):
         if had_disk:
             directory.disk.rename(directory.wiped_disk)
         device, volume = directory.device, await self._wipe_volume(stop)
-        if volume is not None and self._node.disk_pool is not None:
+        # An earlier attempt left the directory empty: with a pool its disk was a volume.
+        if self._node.disk_pool is not None and (volume is not None or was_empty):
             device = self._node.disk_pool.full_name(self._allocation_id)
         for file in _files(directory.path) - {directory.wiped_disk}:
             file.unlink(missing_ok=True)
