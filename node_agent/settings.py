@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from node_agent.protocol import WAIT_SECONDS_MAX
 from node_agent.wire.maintenance import MAINTENANCE_PLUGIN_FEATURE
-from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, VXLAN_FEATURE, Underlay
+from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, VLAN_FEATURE, VXLAN_FEATURE, Underlay
 from node_agent.wire.processors import parse_processors
 
 
@@ -231,10 +231,14 @@ class Settings(BaseSettings):
         description="addresses (JSON list) of resolvers that are asked for all other names of guests' queries; default: none is",
     )
 
-    libvirt_network_uplink: Literal["none", "vxlan"] = Field(
+    libvirt_network_uplink: Literal["none", "vxlan", "vlan"] = Field(
         "none",
-        description="`vxlan`: tenant networks span the nodes of a region that have it; `none`: they end at the node",
+        description="`vxlan`, `vlan`: tenant networks span the nodes of a region with the same; `none`: they end at the node",
     )
+    libvirt_network_uplink_interface: str | None = Field(
+        None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$",
+        description="uplink `vlan`: interface of this node, without addresses; its switch port carries the VLANs of networks",
+    )  # fmt: skip
     libvirt_network_underlay: Underlay | None = Field(
         None, description="uplink `vxlan`: address of this node at which other nodes reach it"
     )
@@ -242,9 +246,10 @@ class Settings(BaseSettings):
         [],
         description="uplink `vxlan`: networks (JSON list of CIDR) in which other nodes have their underlay addresses",
     )
-    libvirt_network_mtu: int = Field(
-        1450, ge=1280, le=8950,
-        description="uplink `vxlan`: largest IP packet of guests, 50 bytes below the underlay's; the same on all nodes",
+    libvirt_network_mtu: int | None = Field(
+        None, ge=1280, le=9000,
+        description="largest IP packet of guests, the same on all nodes; default: 1450 with `vxlan`, which needs 50 bytes more of"
+        " the underlay, and 1500 with `vlan`",
     )  # fmt: skip
 
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
@@ -255,13 +260,16 @@ class Settings(BaseSettings):
         plugins = () if self.agent_maintenance_plugins_dir is None else (MAINTENANCE_PLUGIN_FEATURE,)
         if (self.agent_driver, self.libvirt_network) != ("libvirt", "bridge"):
             return plugins
-        spans = (VXLAN_FEATURE,) if self.libvirt_network_uplink == "vxlan" else ()
+        spans = {"vxlan": (VXLAN_FEATURE,), "vlan": (VLAN_FEATURE,), "none": ()}[self.libvirt_network_uplink]
         names = (NAMES_FEATURE,) if self.libvirt_network_names == "dnsmasq" else ()
         return (*plugins, TENANT_NETWORK_FEATURE, *spans, *names)
 
     def underlay(self) -> IPv4Address | None:
-        """Where other nodes reach the tenant networks of this one; None if they do not."""
-        return self.libvirt_network_underlay if VXLAN_FEATURE in self.features() else None
+        """Where other nodes reach its tenant networks, or its address with VLANs; None if they end at the node."""
+        features = self.features()
+        if VLAN_FEATURE in features:
+            return IPv4Address(self.agent_advertised_host)
+        return self.libvirt_network_underlay if VXLAN_FEATURE in features else None
 
     def token(self) -> str | None:
         """The enrolment token, from its variable or its file; None when neither is there. Raises OSError."""

@@ -70,6 +70,9 @@ class Code(StrEnum):
     OVMF_ABSENT = "ovmf_absent"
     NETWORK_PROGRAM_MISSING = "network_program_missing"
     NAME_SERVER_MISSING = "name_server_missing"
+    TRUNK_INTERFACE_MISSING = "trunk_interface_missing"
+    TRUNK_INTERFACE_TAKEN = "trunk_interface_taken"
+    TRUNK_MTU_TOO_SMALL = "trunk_mtu_too_small"
     FORWARDING_OFF = "forwarding_off"
     IPV6_SETTING_CLOSED = "ipv6_setting_closed"
 
@@ -92,9 +95,9 @@ _INFORMATION = {
 }
 STARTS_ALL_THE_SAME = {
     Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS, Code.NAME_SERVER_MISSING,
-    Code.DISK_POOL_DAMAGED,
+    Code.DISK_POOL_DAMAGED, Code.TRUNK_INTERFACE_MISSING, Code.TRUNK_INTERFACE_TAKEN, Code.TRUNK_MTU_TOO_SMALL,
 }  # fmt: skip
-"""New guests get no GPU, no name server or no disk, and are refused by each order. An agent that does not start could not
+"""New guests get no GPU, no name server, no uplink or no disk, and are refused by each order. An agent that does not start could not
 release those that are there."""
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 

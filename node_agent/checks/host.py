@@ -15,7 +15,7 @@ from node_agent.checks.firmware import check_ovmf
 from node_agent.checks.hypervisor import check_libvirt, check_traversal
 from node_agent.checks.iommu import check_iommu
 from node_agent.checks.kvm_device import check_qemu_users
-from node_agent.checks.networks import check_tenant_networks
+from node_agent.checks.networks import NetworkSettings, check_tenant_networks
 from node_agent.checks.resources import check_resources, wanted_by
 from node_agent.checks.separation import check_separation
 from node_agent.checks.storage import check_direct_io
@@ -39,8 +39,7 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
     is_number = number.isdecimal() and len(number) < 11
     first = int(number) if is_number else Settings.model_fields["guest_user_id_first"].default
     libvirt = check_libvirt(environment.get("BERTH_LIBVIRT_URI", "qemu:///system"))
-    names = environment.get("BERTH_LIBVIRT_NETWORK_NAMES", "dnsmasq")
-    networks = _networks(Path("/"), environment.get("BERTH_LIBVIRT_NETWORK", "user"), names)
+    networks = _networks(Path("/"), _network_settings(environment))
     gpus = _gpus(Path("/"), environment.get("BERTH_LIBVIRT_GPUS", "none"))
     system = check_system(Path("/"), first, lambda: kvm.code is None, wanted_by(environment))
     pool = check_disk_pool(*disk_pool_by(environment))
@@ -48,19 +47,19 @@ def check_host(environment: Mapping[str, str]) -> list[Finding]:
 
 
 def check_start(
-    state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"), network: str = "user",
-    wanted: PlacementSettings | None = None, gpus: str = "none", names: str = "dnsmasq",
+    state_dir: Path, guest_dir: Path, user_id_first: int, root: Path = Path("/"),
+    networks: NetworkSettings | None = None, wanted: PlacementSettings | None = None, gpus: str = "none",
     disk_pool: tuple[str | None, float] = (None, 1.0),
 ) -> list[Finding]:  # fmt: skip
     """What an agent with the driver libvirt checks at each start: whatever takes no guest to find out.
 
-    libvirtd and the accelerator are left to the start of the driver.
+    libvirtd and the accelerator are left to the start of the driver. `networks`: None without tenant networks.
     """
     storage = [check_direct_io(state_dir), *_guest_directory(guest_dir), *check_disk_pool(*disk_pool)]
     return [
         *storage,
         *check_system(root, user_id_first, kvm_boots, wanted),
-        *_networks(root, network, names),
+        *_networks(root, networks),
         *_gpus(root, gpus),
     ]
 
@@ -80,8 +79,20 @@ def check_system(
     return [*users, *others, *check_resources(root, wanted or wanted_by({})), check_ovmf(root)]
 
 
-def _networks(root: Path, network: str, names: str) -> list[Finding]:
-    return check_tenant_networks(Tree(root, Gaps()), names == "dnsmasq") if network == "bridge" else []
+def _network_settings(environment: Mapping[str, str]) -> NetworkSettings | None:
+    said = {
+        name: environment.get(f"BERTH_LIBVIRT_NETWORK{name}", "")
+        for name in ("", "_NAMES", "_UPLINK", "_UPLINK_INTERFACE", "_MTU")
+    }
+    if said[""] != "bridge":
+        return None
+    trunk = said["_UPLINK_INTERFACE"] or None if said["_UPLINK"] == "vlan" else None
+    mtu = int(said["_MTU"]) if said["_MTU"].isdecimal() else NetworkSettings.mtu
+    return NetworkSettings(said["_NAMES"] in ("", "dnsmasq"), trunk, mtu)
+
+
+def _networks(root: Path, wanted: NetworkSettings | None) -> list[Finding]:
+    return [] if wanted is None else check_tenant_networks(Tree(root, Gaps()), wanted)
 
 
 def _gpus(root: Path, gpus: str) -> list[Finding]:

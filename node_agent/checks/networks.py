@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from node_agent.checks.finding import Code, Finding
 from node_agent.discovery.reading import Gaps, Tree
+from node_agent.drivers.libvirt.network.names import TRUNK_BRIDGE
 
 # Programs with the Debian packages that have them.
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "conntrack": "conntrack"}
@@ -20,12 +24,36 @@ FORWARDING = "proc/sys/net/ipv4/ip_forward"
 _FOLDERS = ("usr/sbin", "usr/bin", "sbin", "bin")
 
 
-def check_tenant_networks(tree: Tree, names: bool) -> list[Finding]:
-    """Check programs and forwarding, which an agent with `BERTH_LIBVIRT_NETWORK=bridge` needs, and the setting of IPv6.
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What tenant networks need of the host by the settings.
 
-    `names`: whether guests get addresses by DHCP and names by DNS.
+    `names`: whether guests get addresses by DHCP and names by DNS. `trunk`: interface at which VLANs of networks are tagged, None
+    without VLANs; `mtu`: largest IP packet of guests there.
     """
-    return [_programs(tree), *([_name_server(tree)] if names else []), _forwarding(tree), _ipv6_setting(tree)]
+
+    names: bool
+    trunk: str | None = None
+    mtu: int = 1500
+
+
+def addresses_of(interface: str) -> list[str]:
+    """The IP addresses of an interface of this host, without link-local ones of IPv6."""
+    found = psutil.net_if_addrs().get(interface, [])
+    return [
+        one.address
+        for one in found
+        if one.family.name in ("AF_INET", "AF_INET6") and not one.address.startswith("fe80:")
+    ]
+
+
+def check_tenant_networks(
+    tree: Tree, wanted: NetworkSettings, addresses: Callable[[str], list[str]] = addresses_of
+) -> list[Finding]:
+    """Check what an agent with `BERTH_LIBVIRT_NETWORK=bridge` needs: programs, forwarding, a trunk; and the setting of IPv6."""
+    names = [_name_server(tree)] if wanted.names else []
+    trunk = [] if wanted.trunk is None else [_trunk(tree, wanted.trunk, wanted.mtu, addresses(wanted.trunk))]
+    return [_programs(tree), *names, *trunk, _forwarding(tree), _ipv6_setting(tree)]
 
 
 def can_serve_names(root: Path = Path("/")) -> bool:
@@ -65,6 +93,33 @@ def _has_account() -> bool:
 
 def _missing(tree: Tree, programs: Mapping[str, str]) -> list[str]:
     return [name for name in programs if not any(tree.has(f"{folder}/{name}") for folder in _FOLDERS)]
+
+
+def _trunk(tree: Tree, interface: str, mtu: int, addresses: list[str]) -> Finding:
+    name, place = "trunk of tenant networks", f"sys/class/net/{interface}"
+    setting = "BERTH_LIBVIRT_NETWORK_UPLINK_INTERFACE"
+    if not tree.has(place):
+        remedy = f"set {setting} to the interface whose switch port carries the VLANs (`ip -br link`), or bring it back"
+        return Finding(name, f"there is no interface {interface}", Code.TRUNK_INTERFACE_MISSING, remedy)
+    link = tree.root / place / "master"
+    master = link.readlink().name if link.is_symlink() else None
+    if master not in (None, TRUNK_BRIDGE):
+        remedy = (
+            f"ip link set {interface} nomaster, also in the host's network configuration; or set {setting} to another"
+        )
+        return Finding(name, f"{interface} is a port of {master}", Code.TRUNK_INTERFACE_TAKEN, remedy)
+    if addresses and master is None:
+        remedy = f"move {', '.join(addresses)} to another interface, or set {setting} to one without addresses"
+        return Finding(name, f"{interface} has the address {addresses[0]}", Code.TRUNK_INTERFACE_TAKEN, remedy)
+    found = tree.number(f"{place}/mtu")
+    if found is not None and found < mtu:
+        remedy = (
+            f"ip link set {interface} mtu {mtu} and on the switch, or BERTH_LIBVIRT_NETWORK_MTU={found} on all nodes"
+        )
+        return Finding(
+            name, f"{interface} has an MTU of {found}, below the {mtu} of guests", Code.TRUNK_MTU_TOO_SMALL, remedy
+        )
+    return Finding(name, f"{interface}, used for nothing else")
 
 
 def _forwarding(tree: Tree) -> Finding:

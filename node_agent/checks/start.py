@@ -9,7 +9,7 @@ import structlog
 
 from node_agent.checks.finding import Finding, Severity
 from node_agent.checks.host import check_start
-from node_agent.checks.networks import can_serve_names
+from node_agent.checks.networks import NetworkSettings, can_serve_names
 from node_agent.drivers.choice import placement_settings
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
@@ -27,7 +27,7 @@ async def require_fit_host(settings: Settings, root: Path = Path("/")) -> None:
         return
     findings = await asyncio.to_thread(
         check_start, settings.agent_state_dir, settings.guest_dir, settings.guest_user_id_first, root,
-        settings.libvirt_network, placement_settings(settings), settings.libvirt_gpus, settings.libvirt_network_names,
+        _network_settings(settings), placement_settings(settings), settings.libvirt_gpus,
         (settings.libvirt_disk_pool, settings.libvirt_disk_pool_overcommit),
     )  # fmt: skip
     for finding in findings:
@@ -45,6 +45,15 @@ def features_now(settings: Settings, root: Path = Path("/")) -> tuple[str, ...]:
     if NAMES_FEATURE not in found or can_serve_names(root):
         return found
     return tuple(one for one in found if one != NAMES_FEATURE)
+
+
+def _network_settings(settings: Settings) -> NetworkSettings | None:
+    if settings.libvirt_network != "bridge":
+        return None
+    by_vlan = settings.libvirt_network_uplink == "vlan"
+    trunk = settings.libvirt_network_uplink_interface if by_vlan else None
+    names = settings.libvirt_network_names == "dnsmasq"
+    return NetworkSettings(names, trunk, settings.libvirt_network_mtu or NetworkSettings.mtu)
 
 
 def _log(finding: Finding) -> None:

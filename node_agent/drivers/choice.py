@@ -5,6 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter, ValidationError
+
 from node_agent.drivers.contract import Driver
 from node_agent.drivers.images import ImageBounds
 from node_agent.drivers.libvirt.placing import PlacementSettings
@@ -13,10 +15,14 @@ from node_agent.drivers.sandbox.driver import SandboxDriver
 from node_agent.drivers.sandbox.provisioning import SandboxLimits
 from node_agent.problems import CannotStart
 from node_agent.settings import Settings
+from node_agent.wire.networks import Underlay
 from node_agent.wire.processors import parse_processors
 
 if TYPE_CHECKING:
-    from node_agent.drivers.libvirt.network.rules import Uplink
+    from node_agent.drivers.libvirt.network.policy import Trunk, Uplink
+
+VXLAN_MTU = 1450
+"""50 bytes below that of Ethernet."""
 
 
 def choose_driver(settings: Settings) -> Driver:
@@ -70,7 +76,7 @@ def _libvirt(settings: Settings) -> Driver:
         from node_agent.drivers.libvirt.disk_pool.contents import PoolName
         from node_agent.drivers.libvirt.disk_pool.pool import PoolSettings
         from node_agent.drivers.libvirt.driver import LibvirtDriver
-        from node_agent.drivers.libvirt.network.rules import Naming, Policy
+        from node_agent.drivers.libvirt.network.policy import Naming, Policy
         from node_agent.drivers.libvirt.node import LibvirtLimits
         from node_agent.drivers.libvirt.starting import GpuSettings
     except ImportError as error:
@@ -96,7 +102,7 @@ def _libvirt(settings: Settings) -> Driver:
         raise CannotStart(
             "BERTH_LIBVIRT_NETWORK=bridge needs an address other than loopback as BERTH_AGENT_ADVERTISED_HOST"
         )
-    uplink = _uplink(settings)
+    uplink = _uplink(settings, host)
     names = settings.libvirt_network_names == "dnsmasq"
     naming = Naming(settings.libvirt_network_domain, tuple(settings.libvirt_network_resolvers)) if names else None
     policy = Policy(host, tuple(settings.libvirt_closed_networks), settings.libvirt_egress, uplink, naming)
@@ -107,14 +113,25 @@ def _libvirt(settings: Settings) -> Driver:
     return LibvirtDriver(settings.guest_dir, settings.libvirt_uri, limits, policy if in_networks else None, gpus, disks)
 
 
-def _uplink(settings: Settings) -> Uplink | None:
+def _uplink(settings: Settings, host: IPv4Address) -> Uplink | Trunk | None:
     """How tenant networks leave the node. Raises CannotStart for settings that are incomplete."""
-    from node_agent.drivers.libvirt.network.rules import Uplink
+    from node_agent.drivers.libvirt.network.policy import ETHERNET_MTU, Trunk, Uplink
 
     if settings.libvirt_network_uplink == "none":
         return None
     if settings.libvirt_network != "bridge":
         raise CannotStart("BERTH_LIBVIRT_NETWORK_UPLINK needs BERTH_LIBVIRT_NETWORK=bridge")
+    mtu, interface = settings.libvirt_network_mtu, settings.libvirt_network_uplink_interface
+    if settings.libvirt_network_uplink == "vlan":
+        if interface is None:
+            raise CannotStart("BERTH_LIBVIRT_NETWORK_UPLINK=vlan needs BERTH_LIBVIRT_NETWORK_UPLINK_INTERFACE")
+        try:
+            TypeAdapter(Underlay).validate_python(host)
+        except ValidationError as error:
+            raise CannotStart(
+                f"BERTH_LIBVIRT_NETWORK_UPLINK=vlan needs an address of one host as BERTH_AGENT_ADVERTISED_HOST, not {host}"
+            ) from error
+        return Trunk(interface, host, mtu or ETHERNET_MTU)
     underlay, peers = settings.libvirt_network_underlay, settings.libvirt_network_peers
     if underlay is None or not peers:
         raise CannotStart(
@@ -124,4 +141,4 @@ def _uplink(settings: Settings) -> Uplink | None:
         raise CannotStart(
             f"BERTH_LIBVIRT_NETWORK_UNDERLAY {underlay} is in none of BERTH_LIBVIRT_NETWORK_PEERS, so no other node would use it"
         )
-    return Uplink(underlay, tuple(peers), settings.libvirt_network_mtu)
+    return Uplink(underlay, tuple(peers), mtu or VXLAN_MTU)

@@ -2,7 +2,8 @@
 
 `NetworkOrder` is an optional member of a provision's parameters: only agents whose heartbeat names `TENANT_NETWORK_FEATURE`
 receive it, an agent of the version before would refuse the task. `SpanReport` is in the heartbeat of an agent that names
-`VXLAN_FEATURE`, `SpanAnswer` in the answer. `names` of an order are for agents with `NAMES_FEATURE`.
+`VXLAN_FEATURE` or `VLAN_FEATURE`, `SpanAnswer` in the answer. `names` of an order are for agents with `NAMES_FEATURE`, `vlan` for
+those with `VLAN_FEATURE`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from node_agent.wire.fields import FromServer, Wire
 TENANT_NETWORK_FEATURE: Final = "tenant_network"
 VXLAN_FEATURE: Final = "network_vxlan"
 """The agent connects its tenant networks with those of other nodes that name this feature."""
+VLAN_FEATURE: Final = "network_vlan"
+"""The agent connects its tenant networks by VLANs with those of other nodes that name this feature."""
 NAMES_FEATURE: Final = "network_names"
 """The agent answers DHCP and DNS in its tenant networks."""
 SSH_PORT: Final = 22
 VNI_MAX: Final = 2**24 - 1
+VLAN_MAX: Final = 4_094
+"""IEEE 802.1Q keeps 0 and 4,095."""
 PUBLISHED_MAX: Final = 16
 SPANNED_GUESTS_MAX: Final = 10_000
 """Guests on other nodes, and networks, in one answer."""
@@ -32,6 +37,7 @@ LABEL: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _Names = Annotated[list[Annotated[str, Field(pattern=LABEL)]], Field(max_length=NAMES_MAX), FailFast()]
 _Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 _Vni = Annotated[int, Field(strict=True, ge=1, le=VNI_MAX)]
+_Vlan = Annotated[int, Field(strict=True, ge=1, le=VLAN_MAX)]
 _Mac = Annotated[str, Field(pattern=r"^[0-9a-f][26ae](:[0-9a-f]{2}){5}$")]
 
 
@@ -55,7 +61,7 @@ _HOST = {
 }
 _Address = Annotated[IPv4Address, WithJsonSchema(_ADDRESS)]
 Underlay = Annotated[IPv4Address, AfterValidator(_of_a_host), WithJsonSchema(_HOST)]
-"""The address at which a node sends and receives VXLAN packets."""
+"""The address at which a node sends and receives VXLAN packets; with VLANs the one that distinguishes it from other nodes."""
 
 
 def host_name(allocation_id: UUID) -> str:
@@ -73,7 +79,7 @@ class PublishedPort(Wire):
 class NetworkOrder(Wire):
     """The network of one guest. `vni` names the network in its region (RFC 7348); `gateway` is the node's address in it.
 
-    `names`: the guest's in the network, its host name first.
+    `names`: the guest's in the network, its host name first. `vlan`: the network's in its region, for nodes that use VLANs.
     """
 
     network_id: UUID
@@ -85,6 +91,7 @@ class NetworkOrder(Wire):
     published: Annotated[list[PublishedPort], Field(min_length=1, max_length=PUBLISHED_MAX)]
     # Left out if there are none: an agent of the version before refuses unknown parameters.
     names: _Names = Field(default_factory=list, exclude_if=lambda it: not it)
+    vlan: _Vlan | None = Field(None, exclude_if=lambda it: it is None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from node_agent.drivers.choice import choose_driver
-from node_agent.drivers.libvirt.network.rules import Naming
+from node_agent.drivers.libvirt.network.policy import Naming
 from node_agent.problems import CannotStart
-from node_agent.wire.networks import NAMES_FEATURE
+from node_agent.wire.networks import NAMES_FEATURE, VLAN_FEATURE, VXLAN_FEATURE
 from tests.libvirt_driver.choosing import settings
 
 
@@ -51,6 +51,47 @@ def test_an_uplink_that_is_stated_by_half_is_refused(tmp_path: Path, change: dic
         choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **{**SPANNING, **change}))
     assert not (tmp_path / "guests").exists()
     choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **SPANNING))
+
+
+BY_VLAN = {
+    "libvirt_network": "bridge", "libvirt_network_uplink": "vlan", "libvirt_network_uplink_interface": "eth1",
+    "agent_advertised_host": "192.0.2.7",
+}  # fmt: skip
+
+
+# It needs the packages of the driver.
+@pytest.mark.hardware
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"libvirt_network": "user"}, "needs BERTH_LIBVIRT_NETWORK=bridge"),
+        ({"libvirt_network_uplink_interface": None}, "needs BERTH_LIBVIRT_NETWORK_UPLINK_INTERFACE"),
+        (
+            {"agent_advertised_host": "169.254.0.7"},
+            "an address of one host as BERTH_AGENT_ADVERTISED_HOST, not 169.254.0.7",
+        ),
+    ],
+)
+def test_a_trunk_that_is_stated_by_half_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    pytest.importorskip("libvirt", reason="the packages of requirements-libvirt.lock are not installed")
+    with pytest.raises(CannotStart, match=words):
+        choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **{**BY_VLAN, **change}))
+    choose_driver(settings(tmp_path, guest_dir=tmp_path / "guests", **BY_VLAN))
+
+
+@pytest.mark.parametrize("interface", ["", "eth1 up", "-eth1", "a" * 16, "eth1/..", 'eth1"'])
+def test_a_trunk_that_is_no_name_of_an_interface_is_refused(tmp_path: Path, interface: str) -> None:
+    with pytest.raises(ValueError, match="libvirt_network_uplink_interface"):
+        settings(tmp_path, **{**BY_VLAN, "libvirt_network_uplink_interface": interface})
+
+
+def test_an_agent_states_its_uplink_and_what_tells_it_from_others(tmp_path: Path) -> None:
+    by_vlan, by_vxlan = settings(tmp_path, **BY_VLAN), settings(tmp_path, **SPANNING)
+    assert set(by_vlan.features()) ^ set(by_vxlan.features()) == {VLAN_FEATURE, VXLAN_FEATURE}
+    assert VLAN_FEATURE in by_vlan.features()
+    assert (by_vlan.underlay(), by_vxlan.underlay()) == (IPv4Address("192.0.2.7"), IPv4Address("192.0.2.7"))
+    ends = settings(tmp_path, **{**BY_VLAN, "libvirt_network_uplink": "none"})
+    assert ends.underlay() is None
 
 
 @pytest.mark.parametrize("underlay", ["127.0.0.1", "0.0.0.0", "224.0.0.9", "node.example"])

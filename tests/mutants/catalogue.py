@@ -86,7 +86,7 @@ from tests.mutants.metal import (
     switch_ports,
 )
 from tests.mutants.mutant import Mutant
-from tests.mutants.networks import names_of_guests
+from tests.mutants.networks import names_of_guests, vlans
 
 MODULES = (
     allocations,
@@ -138,6 +138,7 @@ MODULES = (
     root_disks,
     switch_ports,
     names_of_guests,
+    vlans,
     spanning,
     updates,
     probes,

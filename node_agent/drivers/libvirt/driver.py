@@ -42,7 +42,7 @@ from node_agent.drivers.libvirt.host_slots import SLOTS_FILE
 from node_agent.drivers.libvirt.hypervisor import Hypervisor, kill_all, processes_of
 from node_agent.drivers.libvirt.network.dhcp import NameServers
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
-from node_agent.drivers.libvirt.network.rules import Policy
+from node_agent.drivers.libvirt.network.policy import Policy
 from node_agent.drivers.libvirt.network.span import Span
 from node_agent.drivers.libvirt.node import LibvirtLimits, Node
 from node_agent.drivers.libvirt.placing import Placing

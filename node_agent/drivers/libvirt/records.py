@@ -8,6 +8,7 @@ allocations/<id>/   record.json   what it is and whether it should run; renamed 
                     disk.key      the key of the disk
                     uefi-vars.fd  the variables of its firmware, if it boots by UEFI: the tenant can write there
                     names.json    its names in its tenant's network
+                    vlan          the VLAN of its tenant's network
                     seed.iso      what the guest reads at its start, with its SSH host key
                     console.log   what it wrote to its serial port (with console.log.0 and .1: virtlogd rotates it)
 """
@@ -76,31 +77,40 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
         self.uefi_variables = path / "uefi-vars.fd"
         self.console_log = path / "console.log"
         self.names = path / "names.json"
+        self.vlan = path / "vlan"
 
     def save_order(self, record: GuestRecord) -> None:
         """Save a new record. Raises OSError.
 
-        Names are in a file apart: an agent of the version before, which replaces this one, reads the record.
+        Names and VLAN are in files apart: an agent of the version before, which replaces this one, reads the record.
         """
         network = record.network
-        if network is not None and network.names:
-            write_durably(self.names, json.dumps(network.names).encode())
-            record = record.model_copy(update={"network": network.model_copy(update={"names": []})})
+        if network is not None:
+            if network.names:
+                write_durably(self.names, json.dumps(network.names).encode())
+            if network.vlan is not None:
+                write_durably(self.vlan, str(network.vlan).encode())
+            else:
+                self.vlan.unlink(missing_ok=True)
+            record = record.model_copy(update={"network": network.model_copy(update={"names": [], "vlan": None})})
         self.save(record)
 
     def order_of(self, record: GuestRecord) -> NetworkOrder | None:
-        """The order of the guest's network, with its names; without them if their file cannot be read."""
+        """The order of the guest's network, with names and VLAN; without those whose file cannot be read."""
         if record.network is None:
             return None
+        order = self._with(record.network, "names", self.names)
+        return self._with(order, "vlan", self.vlan)
+
+    def _with(self, order: NetworkOrder, member: str, file: Path) -> NetworkOrder:
         try:
-            return NetworkOrder.model_validate(
-                {**record.network.model_dump(mode="json"), "names": json.loads(self.names.read_bytes())}
-            )
+            found = json.loads(file.read_bytes())
+            return NetworkOrder.model_validate({**order.model_dump(mode="json"), member: found})
         except FileNotFoundError:
-            return record.network
+            return order
         except (OSError, ValueError) as error:
-            log.error("names_of_guest_unreadable", file=str(self.names), why=str(error)[:300])
-            return record.network
+            log.error(f"{member}_of_guest_unreadable", file=str(file), why=str(error)[:300])
+            return order
 
     @property
     def volume(self) -> str | None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
-from node_agent.drivers.libvirt.network.rules import Naming
+from node_agent.drivers.libvirt.network.policy import Naming
 from tests.libvirt_driver.network.stage import A1, A2, node_with, policy, sh
 
 # Prints what it hears, or ends when nothing has come for a while after the client has ended.

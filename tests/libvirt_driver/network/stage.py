@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -21,7 +21,8 @@ from uuid import UUID
 
 import pytest
 
-from node_agent.drivers.libvirt.network.rules import Guest, Naming, Policy
+from node_agent.drivers.libvirt.network.policy import Naming, Policy
+from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.wire.networks import NetworkOrder, PublishedPort
 
 UPLINK, INTERNET = "198.51.100.1", "198.51.100.2"
@@ -73,15 +74,18 @@ def why_no_name_servers() -> str | None:
     return f"names of guests need dnsmasq-base: {', '.join(missing)} is not installed" if missing else why_no_networks()
 
 
-def staged(module: str, *arguments: str) -> Any:
-    """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot."""
+def staged(module: str, *arguments: str, seconds: float = 200, variables: Mapping[str, str] | None = None) -> Any:
+    """Run a module in new network and mount namespaces; what it printed last, from JSON. Skips where it cannot.
+
+    `variables`: of its environment.
+    """
     if (reason := why_no_networks()) is not None:
         pytest.skip(reason)
     script = 'mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up; exec "$@"'
     command = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-euc", script, "sh"]
     done = subprocess.run(
-        [*command, sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=200,
-        env={**os.environ, "PATH": _path()},
+        [*command, sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=seconds,
+        env={**os.environ, "PATH": _path(), **(variables or {})},
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return json.loads(done.stdout.splitlines()[-1])

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
+from node_agent.drivers.libvirt.network.policy import Naming
 from node_agent.drivers.libvirt.network.programs import apply_rules
-from node_agent.drivers.libvirt.network.rules import Guest, Naming, replacement
+from node_agent.drivers.libvirt.network.rules import Guest, replacement
 from tests.libvirt_driver.network.frames import arrived
 from tests.libvirt_driver.network.stage import (
     A1,

@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "networks: a guest of another network joins a bridge",
         "agent",
-        f"{NETWORK}/rules.py",
+        f"{NETWORK}/conflicts.py",
         "        elif other.order.vni == order.vni:\n",
         "        elif False:\n",
         (f"{REFUSALS}::test_two_guests_do_not_share_vni_or_addresses",),
@@ -63,7 +63,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "networks: subnets of two networks overlap",
         "agent",
-        f"{NETWORK}/rules.py",
+        f"{NETWORK}/conflicts.py",
         "        elif order.subnet.overlaps(other.order.subnet):\n",
         "        elif False:\n",
         (f"{REFUSALS}::test_two_guests_do_not_share_vni_or_addresses",),

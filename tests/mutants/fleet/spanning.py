@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
         "spanning: the underlay is open to guests",
         "agent",
         f"{NETWORK}/rules.py",
-        "*(policy.uplink.peers if policy.uplink else ())",
+        "*(vxlan.peers if vxlan else ())",
         "",
         (f"{TESTS}::test_a_guest_sends_no_packets_into_networks_of_others",),
     ),

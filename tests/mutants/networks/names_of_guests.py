@@ -146,8 +146,8 @@ MUTANTS: list[Mutant] = [
         "names: an agent that serves none gets them",
         "worker",
         "orchestrator/tasks/store/tasks.py",
-        "return network if self.names_guests else",
-        "return network if True else",
+        "{} if self.names_guests else",
+        "{} if True else",
         (f"{LEASED}::test_a_rebuild_keeps_the_name_whatever_the_allocation_is_called_now",),
     ),
     Mutant(

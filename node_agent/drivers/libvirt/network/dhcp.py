@@ -23,8 +23,9 @@ from pathlib import Path
 import structlog
 
 from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX
+from node_agent.drivers.libvirt.network.policy import Naming
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
-from node_agent.drivers.libvirt.network.rules import Guest, Naming, Remote
+from node_agent.drivers.libvirt.network.rules import Guest, Remote
 from node_agent.durable_files import write_durably
 from node_agent.wire.networks import NetworkOrder
 

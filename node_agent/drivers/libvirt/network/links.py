@@ -11,7 +11,13 @@ from uuid import UUID
 import structlog
 
 from berth.process.json_objects import JsonMapping
-from node_agent.drivers.libvirt.network.names import BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX
+from node_agent.drivers.libvirt.network.names import (
+    ACCESS_PREFIX,
+    BRIDGE_PREFIX,
+    TAP_PREFIX,
+    TRUNK_BRIDGE,
+    UPLINK_PREFIX,
+)
 from node_agent.drivers.libvirt.network.programs import NetworkError, call
 from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.wire.networks import NetworkOrder
@@ -23,7 +29,8 @@ log = structlog.get_logger("node_agent.network")
 class Link:
     """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to.
 
-    `kind` and `settings`: those of the kernel's driver, for example `vxlan` with its VNI as `id`.
+    `kind` and `settings`: those of the kernel's driver, for example `vxlan` with its VNI as `id`. `port`: those of a port of a
+    bridge. `peer`: the other end of a veth pair.
     """
 
     name: str
@@ -34,10 +41,18 @@ class Link:
     mtu: int
     kind: str
     settings: JsonMapping
+    port: JsonMapping
+    peer: str | None
 
 
 def links() -> dict[str, Link]:
-    """Bridges, taps and uplinks of tenant networks, by name."""
+    """The interfaces of tenant networks, by name."""
+    own = (BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX, ACCESS_PREFIX, TRUNK_BRIDGE)
+    return {name: link for name, link in all_links().items() if name.startswith(own)}
+
+
+def all_links() -> dict[str, Link]:
+    """Every interface of the node, by name."""
     # Without -details no alias is shown.
     said = json.loads(call("ip", "-json", "-details", "address", "show") or "[]")
     return {
@@ -50,9 +65,11 @@ def links() -> dict[str, Link]:
             one["mtu"],
             one.get("linkinfo", {}).get("info_kind", ""),
             one.get("linkinfo", {}).get("info_data", {}),
+            one.get("linkinfo", {}).get("info_slave_data", {}),
+            one.get("link"),
         )
         for one in said
-        if one.get("ifname", "").startswith((BRIDGE_PREFIX, TAP_PREFIX, UPLINK_PREFIX))
+        if "ifname" in one
     }
 
 

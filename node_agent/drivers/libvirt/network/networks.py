@@ -15,6 +15,8 @@ from uuid import UUID
 
 import structlog
 
+from node_agent.drivers.libvirt.network.conflicts import conflict
+from node_agent.drivers.libvirt.network.connecting import connecting_by
 from node_agent.drivers.libvirt.network.dhcp import NameServers, served
 from node_agent.drivers.libvirt.network.links import (
     Link,
@@ -26,20 +28,10 @@ from node_agent.drivers.libvirt.network.links import (
     remove_link,
 )
 from node_agent.drivers.libvirt.network.names import tap_name
+from node_agent.drivers.libvirt.network.policy import Policy
 from node_agent.drivers.libvirt.network.programs import NetworkError, apply_rules, forget_connections, listed_rules
-from node_agent.drivers.libvirt.network.rules import (
-    TABLES,
-    Guest,
-    Policy,
-    Remote,
-    addition,
-    address_of,
-    conflict,
-    removal,
-    replacement,
-)
+from node_agent.drivers.libvirt.network.rules import TABLES, Guest, Remote, addition, address_of, removal, replacement
 from node_agent.drivers.libvirt.network.span import Span
-from node_agent.drivers.libvirt.network.uplinks import destinations, is_connected, make_uplink
 from node_agent.drivers.threads import in_thread
 from node_agent.problems import CannotStart
 from node_agent.wire.networks import SpannedNetwork
@@ -61,6 +53,7 @@ class TenantNetworks:
         name_servers: NameServers | None = None,
     ) -> None:  # fmt: skip
         self._policy = policy
+        self._connecting = connecting_by(policy.uplink)
         self._guests = guests
         self._span = span
         self._name_servers = name_servers
@@ -83,6 +76,7 @@ class TenantNetworks:
             self._owner = owner
         try:
             async with self._lock:
+                await in_thread(self._connecting.start)
                 await in_thread(self._rebuild)
         except OSError as error:
             raise CannotStart(f"tenant networks cannot be made: {error}; see `python -m node_agent --check`") from error
@@ -136,7 +130,7 @@ class TenantNetworks:
             # An element of a guest without a readable record is in the way.
             log.warning("rules_replaced", allocation_id=str(guest.allocation_id), why=str(error))
             self._replace_among(others, guest)
-        self._connect(guest)
+        self._connect_guest(guest, [*others, guest], was_there)
         try:
             self._serve(guest, [*others, guest])
         except OSError as error:
@@ -188,6 +182,7 @@ class TenantNetworks:
                 if name in there:
                     remove_link(name)
                     removed.append(name)
+            self._share(others)
         elif own is not None:
             try:
                 self._serve(own, others)
@@ -233,11 +228,12 @@ class TenantNetworks:
                 log.error("stray_interface_stays", interface=name, why=str(error))
                 continue
             log.warning("stray_interface_removed", interface=name)
+        self._share(guests)
         for guest in guests:
             try:
                 make_bridge(guest.bridge, guest.order, links())
                 make_tap(guest, links())
-                self._connect(guest)
+                self._connecting.connect(guest, guests, self._remotes)
             except OSError as error:
                 log.error("guest_without_network", allocation_id=str(guest.allocation_id), why=str(error))
         self._serve_all(guests)
@@ -277,7 +273,7 @@ class TenantNetworks:
         self._replace([*others, *coming])
         for guest in {guest.order.network_id: guest for guest in others}.values():
             try:
-                self._connect(guest)
+                self._connecting.connect(guest, [*others, *coming], self._remotes)
             except OSError as error:
                 # Its bridge is gone: the next repair makes both.
                 log.error("network_not_connected", network_id=str(guest.order.network_id), why=str(error))
@@ -286,29 +282,36 @@ class TenantNetworks:
         if self._span is None:
             return ()
         self._span.keep()
-        return self._span.remotes(guests)
+        return self._connecting.reached(guests, self._span.remotes(guests))
 
     def _differs(self, guests: list[Guest]) -> bool:
         """Whether other guests on other nodes are known than the rules name."""
         return self._wanted_remotes(guests) != self._remotes
 
-    def _connect(self, guest: Guest) -> None:
-        """The network's uplink sends to the nodes that the rules accept from. After the rules: no frame arrives unfiltered."""
-        if self._policy.uplink is not None:
-            make_uplink(guest, self._policy.uplink, self._remotes, links())
+    def _connect_guest(self, guest: Guest, guests: list[Guest], was_there: bool) -> None:
+        """Connect the network of a guest that comes, as the rules say. Raises OSError, except for one that ran before."""
+        try:
+            self._connecting.share(guests)
+            self._connecting.connect(guest, guests, self._remotes)
+        except OSError as error:
+            if not was_there:
+                raise
+            log.error("network_not_connected", network_id=str(guest.order.network_id), why=str(error))
+
+    def _share(self, guests: list[Guest]) -> None:
+        """What networks share is there for these guests; what fails is logged, and the next repair tries again."""
+        try:
+            self._connecting.share(guests)
+        except OSError as error:
+            log.error("networks_not_connected", why=str(error))
 
     def _names(self, guests: list[Guest]) -> set[str]:
-        uplinks = {guest.uplink for guest in guests} if self._policy.uplink is not None else set()
-        return {guest.tap for guest in guests} | {guest.bridge for guest in guests} | uplinks
+        return {name for guest in guests for name in (guest.tap, guest.bridge)} | self._connecting.names(guests)
 
     def _complete(self, guests: list[Guest], there: dict[str, Link]) -> bool:
         if self._names(guests) != set(there) or not all(is_complete(guest, there) for guest in guests):
             return False
-        uplink = self._policy.uplink
-        if uplink is None:
-            return True
-        found = destinations()
-        return all(is_connected(guest, uplink, self._remotes, there, found) for guest in guests)
+        return self._connecting.is_whole(guests, self._remotes, there)
 
 
 def _has_tap(guest: Guest, there: dict[str, Link]) -> bool:

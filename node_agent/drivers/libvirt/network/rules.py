@@ -10,7 +10,8 @@ node and the rest. A chain of another table can still drop what these accept, an
 
 A network's uplink, its bridge's port to other nodes, is filtered as taps are: a frame passes if MAC and IPv4 address are those
 of one guest of the network on another node. Nothing passes between uplink and node. VXLAN packets are accepted from the nodes
-that have guests of their network, and no guest can send any.
+that have guests of their network, and no guest can send any. With VLANs a second bridge has the trunk and an access port of each
+network (vlan.py); what its VLAN table forbids these rules drop as well, so that neither alone keeps networks apart.
 
 Requests by DHCP and DNS reach the name server of the guest's own network at the node (`names`), so many of each guest in a
 second, and no other guest. A request names its sender's card (`chaddr`, 28 bytes after the UDP header): dnsmasq
@@ -27,13 +28,17 @@ from typing import Literal
 from uuid import UUID
 
 from node_agent.drivers.libvirt.network.names import (
+    ACCESS_PREFIX,
     BRIDGE_PREFIX,
     TAP_PREFIX,
+    TRUNK_BRIDGE,
     UPLINK_PREFIX,
+    access_name,
     bridge_name,
     tap_name,
     uplink_name,
 )
+from node_agent.drivers.libvirt.network.policy import Policy, Trunk, Uplink
 from node_agent.wire.networks import NetworkOrder, host_name
 
 TABLES = ("bridge berth", "inet berth")
@@ -42,7 +47,6 @@ ALWAYS_CLOSED = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0
 VXLAN_PORT = 4789
 VXLAN_OVERHEAD_BYTES = 50
 """RFC 7348, over IPv4."""
-ETHERNET_MTU = 1500
 
 ASKING = "asking"
 """The set in which the kernel counts requests; its elements come and go by themselves."""
@@ -55,10 +59,13 @@ table bridge berth {{
   set cards {{ type ifname . ether_addr; {{cards}}}}
   set clients {{ typeof iifname . @th,288,48; {{clients}}}}
   set subnets {{ type ipv4_addr; flags interval; {{subnets}}}}
+  set vlans {{ typeof iifname . vlan id; {{vlans}}}}
+  set tags {{ typeof vlan id; {{tags}}}}
   chain prerouting {{
     type filter hook prerouting priority -300; policy accept;
     iifname "{TAP_PREFIX}*" jump frames
     iifname "{UPLINK_PREFIX}*" jump frames
+    {{from_trunk}}
   }}
   chain frames {{
     ether type vlan counter drop comment "vlan"
@@ -82,15 +89,20 @@ table bridge berth {{
     type filter hook input priority -300; policy accept;
     iifname "{TAP_PREFIX}*" ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 counter drop comment "link-local"
     iifname "{UPLINK_PREFIX}*" counter drop comment "other nodes to node"
+    iifname "{ACCESS_PREFIX}*" counter drop comment "access port to node"
   }}
   chain forward {{
     type filter hook forward priority -300; policy accept;
     iifname "{TAP_PREFIX}*" ether type ip udp dport 67 counter drop comment "dhcp to others"
     iifname "{UPLINK_PREFIX}*" ether type ip udp dport 67 counter drop comment "dhcp from other nodes"
+    iifname "{ACCESS_PREFIX}*" oifname "{ACCESS_PREFIX}*" counter drop comment "between vlans"
+    {{to_trunk}}
   }}
   chain output {{
     type filter hook output priority -300; policy accept;
     oifname "{UPLINK_PREFIX}*" counter drop comment "node to other nodes"
+    oifname "{ACCESS_PREFIX}*" counter drop comment "node to access port"
+    {{node_to_trunk}}
   }}
 }}
 """
@@ -108,6 +120,8 @@ table inet berth {{
     type filter hook prerouting priority -300; policy accept;
     iifname "{TAP_PREFIX}*" counter drop comment "past its bridge"
     iifname "{UPLINK_PREFIX}*" counter drop comment "uplink past its bridge"
+    iifname "{ACCESS_PREFIX}*" counter drop comment "access port past its bridge"
+    {{past_trunk}}
   }}
   chain underlay {{
     type filter hook input priority -10; policy accept;
@@ -116,6 +130,7 @@ table inet berth {{
   chain published_outside {{
     type nat hook prerouting priority -100; policy accept;
     iifname "{BRIDGE_PREFIX}*" accept
+    iifname "{TRUNK_BRIDGE}" accept comment "br_netfilter: frames between nodes"
     dnat ip to ip daddr . tcp dport map @published
   }}
   chain published_inside {{
@@ -170,50 +185,20 @@ _ASKING = f'iifname "{TAP_PREFIX}*" ip saddr 0.0.0.0 ip daddr 255.255.255.255 ud
 _SERVICES = """iifname . ip daddr @gateways meta l4proto { tcp, udp } th dport 53 goto names
     iifname . ip daddr @gateways udp sport 68 udp dport 67 goto names
     ip daddr 255.255.255.255 udp sport 68 udp dport 67 goto names"""
+_MASQUERADE = f'ip saddr @guests oifname != "{BRIDGE_PREFIX}*" oifname != "{TRUNK_BRIDGE}" masquerade'
 # A packet with a peer's address that arrives on another interface than that peer's is forged.
 _UNDERLAY = f"""udp dport {VXLAN_PORT} fib saddr . iif oif missing counter drop comment "not from its interface"
     udp dport {VXLAN_PORT} ip daddr {{local}} ip saddr . @th,96,24 @peers accept
     udp dport {VXLAN_PORT} counter drop comment "no peer\""""
-
-
-@dataclass(frozen=True)
-class Uplink:
-    """How the node's networks are connected with those of other nodes: VXLAN (RFC 7348) from `underlay`.
-
-    `peers`: the networks in which other nodes may have their underlay addresses. `mtu`: bytes of an IP packet of a guest.
-    """
-
-    underlay: IPv4Address
-    peers: tuple[IPv4Network, ...]
-    mtu: int
-
-
-@dataclass(frozen=True)
-class Naming:
-    """DHCP and DNS of the node's networks. `domain` is that of guests' names; `resolvers` are asked for all others."""
-
-    domain: str
-    resolvers: tuple[IPv4Address, ...] = ()
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What holds for every guest of the node. `host` is the address of published ports, `closed` what no guest reaches.
-
-    `egress`: whether guests reach what is neither closed nor another network, with the node's address as source. `uplink`: None
-    if networks end at the node. `naming`: None if guests get neither addresses by DHCP nor names.
-    """
-
-    host: IPv4Address
-    closed: tuple[IPv4Network, ...]
-    egress: bool
-    uplink: Uplink | None = None
-    naming: Naming | None = None
-
-    @property
-    def mtu(self) -> int:
-        """The largest IP packet of a guest."""
-        return ETHERNET_MTU if self.uplink is None else self.uplink.mtu
+_TRUNK = {
+    "from_trunk": """iifname "{interface}" vlan id @tags accept
+    iifname "{interface}" counter drop comment "no network's vlan\"""",
+    "to_trunk": """oifname "{interface}" iifname . vlan id @vlans accept
+    oifname "{interface}" counter drop comment "not its vlan\"""",
+    "node_to_trunk": 'oifname "{interface}" counter drop comment "node to trunk"',
+    "past_trunk": 'iifname "{interface}" counter drop comment "trunk past its bridge"',
+}
+"""By its place in the tables: rules of the interface at which VLANs of tenant networks are tagged."""
 
 
 @dataclass(frozen=True)
@@ -264,26 +249,10 @@ class Guest:
         """The name of its network's uplink."""
         return uplink_name(self.order.vni)
 
-
-def conflict(guest: Guest, others: Iterable[Guest]) -> str | None:
-    """Why the guest cannot have its network beside these guests; None if it can. Rules with such a pair nftables may refuse."""
-    order = guest.order
-    for other in others:
-        if other.allocation_id == guest.allocation_id:
-            continue
-        theirs = f"network {other.order.network_id} of allocation {other.allocation_id}"
-        if other.order.network_id == order.network_id:
-            if (other.order.vni, other.order.subnet) != (order.vni, order.subnet):
-                return f"network {order.network_id} has another VNI or subnet than {theirs}"
-        elif other.order.vni == order.vni:
-            return f"network {order.network_id} has VNI {order.vni}, as {theirs}"
-        elif order.subnet.overlaps(other.order.subnet):
-            return (
-                f"network {order.network_id} has subnet {order.subnet}, which overlaps {other.order.subnet} of {theirs}"
-            )
-        if order.address == other.order.address:
-            return f"address {order.address} is that of allocation {other.allocation_id}"
-    return None
+    @property
+    def access(self) -> str:
+        """The name of its network's access port."""
+        return access_name(self.order.vni)
 
 
 def replacement(policy: Policy, guests: Iterable[Guest], remotes: Iterable[Remote] = ()) -> str:
@@ -295,19 +264,20 @@ def replacement(policy: Policy, guests: Iterable[Guest], remotes: Iterable[Remot
         if (peer := f"{one.underlay} . {one.vni}") not in elements["peers"]:
             elements["peers"].append(peer)
     filled = {name: f"elements = {{ {', '.join(found)} }}; " if found else "" for name, found in elements.items()}
-    closed = ", ".join(
-        map(str, sorted({*ALWAYS_CLOSED, *policy.closed, *(policy.uplink.peers if policy.uplink else ())}))
-    )
+    vxlan = policy.uplink if isinstance(policy.uplink, Uplink) else None
+    interface = policy.uplink.interface if isinstance(policy.uplink, Trunk) else None
+    closed = ", ".join(map(str, sorted({*ALWAYS_CLOSED, *policy.closed, *(vxlan.peers if vxlan else ())})))
+    filled |= {place: _filled(rules, {"interface": interface}) if interface else "" for place, rules in _TRUNK.items()}
     bridge = _filled(_BRIDGE, {**filled, "asking": _ASKING if policy.naming else ""})
     inet = _filled(
         _INET,
         {
             **filled,
-            "underlay": _filled(_UNDERLAY, {"local": str(policy.uplink.underlay)}) if policy.uplink else "",
+            "underlay": _filled(_UNDERLAY, {"local": str(vxlan.underlay)}) if vxlan else "",
             "closed": f"elements = {{ {closed} }}; ",
             "services": _SERVICES if policy.naming else "",
             "outbound": "accept" if policy.egress else 'counter drop comment "outbound"',
-            "masquerade": f'ip saddr @guests oifname != "{BRIDGE_PREFIX}*" masquerade' if policy.egress else "",
+            "masquerade": _MASQUERADE if policy.egress else "",
         },
     )
     fresh = "".join(f"table {table}\ndelete table {table}\n" for table in TABLES)
@@ -340,6 +310,8 @@ def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
             "clients",
             "addresses",
             "subnets",
+            "vlans",
+            "tags",
             "guests",
             "bridges",
             "gateways",
@@ -361,16 +333,23 @@ def _elements(policy: Policy, guests: Iterable[Guest]) -> dict[str, list[str]]:
             ("bridges", f'"{guest.bridge}" . "{guest.bridge}"'),
             ("gateways", f'"{guest.bridge}" . {order.gateway}'),
             ("servers", str(order.gateway)),
+            *_tagged(policy, guest),
         ):
             if shared not in found[name]:
                 found[name].append(shared)
     return found
 
 
+def _tagged(policy: Policy, guest: Guest) -> list[tuple[str, str]]:
+    if not isinstance(policy.uplink, Trunk) or guest.order.vlan is None:
+        return []
+    return [("vlans", f'"{guest.access}" . {guest.order.vlan}'), ("tags", str(guest.order.vlan))]
+
+
 def _changed(verb: str, elements: dict[str, list[str]]) -> str:
-    tables = {"cards": "bridge", "clients": "bridge", "addresses": "bridge", "subnets": "bridge"}
+    of_bridges = ("cards", "clients", "addresses", "subnets", "vlans", "tags")
     return "".join(
-        f"{verb} element {tables.get(name, 'inet')} berth {name} {{ {', '.join(found)} }}\n"
+        f"{verb} element {'bridge' if name in of_bridges else 'inet'} berth {name} {{ {', '.join(found)} }}\n"
         for name, found in elements.items()
         if found
     )

@@ -16,7 +16,8 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from node_agent.drivers.libvirt.network.links import bridge_mac
-from node_agent.drivers.libvirt.network.rules import Guest, Remote, Uplink
+from node_agent.drivers.libvirt.network.policy import Trunk, Uplink
+from node_agent.drivers.libvirt.network.rules import Guest, Remote
 from node_agent.durable_files import write_durably
 from node_agent.wire.networks import NetworkOrder, RemoteGuest, SpannedNetwork
 
@@ -28,7 +29,7 @@ _NETWORKS = TypeAdapter(list[SpannedNetwork])
 class Span:
     """What is known of other nodes. `file` keeps the last answer."""
 
-    def __init__(self, uplink: Uplink, file: Path) -> None:
+    def __init__(self, uplink: Uplink | Trunk, file: Path) -> None:
         """Read what an earlier agent kept; nothing is known if it is damaged. Raises OSError."""
         self._uplink = uplink
         self._file = file

@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable
 
 from node_agent.drivers.libvirt.network.links import Link, no_ipv6_address, remove_link, switch_ipv6_off
+from node_agent.drivers.libvirt.network.policy import Uplink
 from node_agent.drivers.libvirt.network.programs import call
-from node_agent.drivers.libvirt.network.rules import VXLAN_PORT, Guest, Remote, Uplink
+from node_agent.drivers.libvirt.network.rules import VXLAN_PORT, Guest, Remote
 
 BROADCAST = "00:00:00:00:00:00"
 """The MAC address under which VXLAN devices keep where broadcasts go."""

@@ -16,8 +16,9 @@ from typing import Any
 
 from node_agent.drivers.libvirt.network.dhcp import NameServers, served
 from node_agent.drivers.libvirt.network.networks import TenantNetworks
+from node_agent.drivers.libvirt.network.policy import Naming, Policy
 from node_agent.drivers.libvirt.network.programs import apply_rules
-from node_agent.drivers.libvirt.network.rules import Guest, Naming, Policy, replacement
+from node_agent.drivers.libvirt.network.rules import Guest, replacement
 from tests.libvirt_driver.network.naming.asking import asked, flooded, leased, resolved, upstream
 from tests.libvirt_driver.network.stage import (
     A1,

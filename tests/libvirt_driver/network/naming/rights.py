@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from node_agent.drivers.libvirt.network.dhcp import NameServers, served
-from node_agent.drivers.libvirt.network.rules import Naming
+from node_agent.drivers.libvirt.network.policy import Naming
 from tests.libvirt_driver.network.naming.answers import WEB, identity
 from tests.libvirt_driver.network.stage import sh
 from tests.libvirt_driver.service_rights import give_up

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from node_agent.drivers.libvirt.network.dhcp import dhcp_hosts, hosts, options, reverse_zones, served
-from node_agent.drivers.libvirt.network.rules import Guest, Naming, Remote
+from node_agent.drivers.libvirt.network.policy import Naming
+from node_agent.drivers.libvirt.network.rules import Guest, Remote
 from node_agent.settings import Settings
 from node_agent.wire.networks import LABEL, NetworkOrder, RemoteGuest
 from tests.libvirt_driver.network.stage import A1, A2, B1

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from node_agent.drivers.libvirt.network.links import links
+from node_agent.drivers.libvirt.network.policy import Naming
 from node_agent.drivers.libvirt.network.programs import NetworkError
-from node_agent.drivers.libvirt.network.rules import Naming
 from tests.libvirt_driver.network.naming.answers import DOMAIN, GATEWAY, WEB, Node
 from tests.libvirt_driver.network.naming.asking import resolved
 from tests.libvirt_driver.network.stage import node_with, policy, sh

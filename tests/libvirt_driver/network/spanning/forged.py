@@ -1,4 +1,7 @@
-"""VXLAN packets that no node sends, or that another one sends than it may, and what guests send to nodes. Prints JSON."""
+"""Frames that no node sends, or that another one sends than it may, and what guests send to nodes. Prints JSON.
+
+They arrive in VXLAN packets, or tagged at the switch's port of a node.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,23 @@ from typing import Any
 
 from node_agent.drivers.libvirt.network.links import bridge_mac
 from tests.libvirt_driver.network.frames import MARK, arp
-from tests.libvirt_driver.network.spanning.nodes import GUESTS, STRANGER, UNDERLAYS, fabric_with, scratch
+from tests.libvirt_driver.network.spanning.nodes import (
+    GUESTS,
+    KIND,
+    STRANGER,
+    TRUNK,
+    UNDERLAYS,
+    Fabric,
+    fabric_with,
+    scratch,
+)
 from tests.libvirt_driver.network.spanning.packets import (
     RAW_SENDER,
     SENDER,
     arrives,
     ethernet,
     ipv4,
+    tagged,
     udp,
     vxlan,
 )
@@ -29,7 +42,9 @@ VXLAN_PORT = 4789
 
 
 def from_a_node(node: str, vni: int, frame: bytes, at: str = "a1", to: IPv4Address = N1) -> bool:
-    """Whether the frame in a VXLAN packet of this node arrives at a guest."""
+    """Whether the frame, sent by this node into a network, arrives at a guest."""
+    if KIND == "vlan":
+        return arrives(at, node, RAW_SENDER, tagged(frame, 100 + vni).hex(), TRUNK)
     return arrives(at, node, SENDER, vxlan(vni, frame).hex(), str(to))
 
 
@@ -71,7 +86,10 @@ FRAMES: dict[str, bytes] = {
 def to_the_node() -> bool:
     """Whether a frame of another node's guest reaches the node."""
     frame = ethernet(A2.mac, bridge_mac(1), ipv4(A2.address, N1, udp(MARK, 5300), 17))
-    return arrives("n1", "n2", SENDER, vxlan(1, frame).hex(), str(N1), interface=GUESTS["a1"].bridge)
+    packet = (
+        (RAW_SENDER, tagged(frame, 101).hex(), TRUNK) if KIND == "vlan" else (SENDER, vxlan(1, frame).hex(), str(N1))
+    )
+    return arrives("n1", "n2", *packet, interface=GUESTS["a1"].bridge)
 
 
 def of_the_node() -> bool:
@@ -94,6 +112,35 @@ def without(node: str, *parts: str) -> None:
                 sh(f"nft delete rule {chain} handle {line.split()[-1]}", node)
 
 
+def of_packets(fabric: Fabric) -> dict[str, Any]:
+    """By the sources of VXLAN packets."""
+    # Another way to the first node, which no peer uses; and a second address of that node.
+    sh("ip link add side type veth peer name side0 netns n1; ip link set side up")
+    sh("ip addr add 203.0.113.1/24 dev side0; ip link set side0 up; ip addr add 192.0.2.101/32 dev up0", "n1")
+    sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done", "n1")
+    found: dict[str, Any] = {"sources": sources()}
+    without("n1", "not from its interface")
+    found["sources, any interface"] = sources()
+    sh("nft flush chain inet berth underlay", "n1")
+    found["sources, no rules"] = sources()
+    fabric.nodes["n1"].tend()
+    return found
+
+
+def of_guests(fabric: Fabric) -> dict[str, Any]:
+    """VXLAN packets of a guest."""
+    n1 = fabric.nodes["n1"]
+    found: dict[str, Any] = {"by a guest": by_a_guest()}
+    without("n1", '"vxlan"')
+    found["by a guest, networks closed"] = by_a_guest()
+    n1.call("tend")
+    without("n1", '"closed"')
+    found["by a guest, port closed"] = by_a_guest()
+    without("n1", '"vxlan"')
+    found["by a guest, no rules"] = by_a_guest()
+    return found
+
+
 def everything() -> dict[str, Any]:
     """Each verdict with the rules, and without the rule that makes it."""
     with scratch() as directory:
@@ -101,16 +148,8 @@ def everything() -> dict[str, Any]:
         n1 = fabric.nodes["n1"]
         found: dict[str, Any] = {}
         try:
-            # Another way to the first node, which no peer uses; and a second address of that node.
-            sh("ip link add side type veth peer name side0 netns n1; ip link set side up")
-            sh("ip addr add 203.0.113.1/24 dev side0; ip link set side0 up; ip addr add 192.0.2.101/32 dev up0", "n1")
-            sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done", "n1")
-            found["sources"] = sources()
-            without("n1", "not from its interface")
-            found["sources, any interface"] = sources()
-            sh("nft flush chain inet berth underlay", "n1")
-            found["sources, no rules"] = sources()
-            n1.tend()
+            if KIND == "vxlan":
+                found |= of_packets(fabric)
             found["frames"] = {name: from_a_node("n2", 1, frame) for name, frame in FRAMES.items()}
             found["to the node"], found["of the node"] = to_the_node(), of_the_node()
             without("n1", "other nodes to node", "node to other nodes")
@@ -120,14 +159,8 @@ def everything() -> dict[str, Any]:
             n1.tend()
             # What the forged frames made A1 believe.
             sh("ip neigh flush all", "a1")
-            found["by a guest"] = by_a_guest()
-            without("n1", '"vxlan"')
-            found["by a guest, networks closed"] = by_a_guest()
-            n1.call("tend")
-            without("n1", '"closed"')
-            found["by a guest, port closed"] = by_a_guest()
-            without("n1", '"vxlan"')
-            found["by a guest, no rules"] = by_a_guest()
+            if KIND == "vxlan":
+                found |= of_guests(fabric)
         finally:
             fabric.end()
     return found

@@ -55,6 +55,11 @@ def ethernet(source: str, target: str, payload: bytes, kind: int = 0x0800) -> by
     return mac(target) + mac(source) + kind.to_bytes(2, "big") + payload
 
 
+def tagged(frame: bytes, vlan: int, kind: int = 0x8100) -> bytes:
+    """The frame with a tag (IEEE 802.1Q) before all others that it has."""
+    return frame[:12] + kind.to_bytes(2, "big") + vlan.to_bytes(2, "big") + frame[12:]
+
+
 def vxlan(vni: int, frame: bytes) -> bytes:
     """The payload of a UDP packet (RFC 7348 §5)."""
     return bytes([8, 0, 0, 0]) + vni.to_bytes(3, "big") + bytes(1) + frame

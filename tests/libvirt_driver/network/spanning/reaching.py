@@ -6,8 +6,9 @@ import json
 import sys
 from typing import Any
 
+from node_agent.drivers.libvirt.network.names import TRUNK_BRIDGE
 from tests.libvirt_driver.network.frames import MARK
-from tests.libvirt_driver.network.spanning.nodes import GUESTS, MTU, Fabric, Node, fabric_with, scratch
+from tests.libvirt_driver.network.spanning.nodes import GUESTS, KIND, MTU, TRUNK, Fabric, Node, fabric_with, scratch
 from tests.libvirt_driver.network.spanning.packets import RAW_SENDER, arrives, ethernet, ipv4
 from tests.libvirt_driver.network.stage import reached, sh
 
@@ -32,25 +33,38 @@ def sized(length: int) -> bool:
     payload = MARK + bytes(length - 20 - len(MARK))
     frame = ethernet(own.mac, other.mac, ipv4(own.address, other.address, payload))
     sh(f"ip link set eth0 mtu {MTU + 50}", "a1")
+    sh(f"ip link set {A1.tap} mtu {MTU + 50}", "n1")
     found = arrives("a2", "a1", RAW_SENDER, frame.hex(), "eth0")
+    sh(f"ip link set {A1.tap} mtu 1500", "n1")
     sh(f"ip link set eth0 mtu {MTU}", "a1")
     return found
 
 
 def shown() -> str:
-    """Uplink, destinations and rules of the first node."""
-    details = f"ip -details link show {UPLINK} | sed 's/^[0-9]*: //; /link.ether/d; /bridge_slave/d'"
+    """Uplink, destinations, VLANs and rules of the first node."""
+    devices = (UPLINK, A1.access, TRUNK, TRUNK_BRIDGE) if KIND == "vlan" else (UPLINK,)
+    details = "; ".join(
+        f"ip -details link show {one} | sed 's/^[0-9]*: //; /link.ether/d; /bridge_slave/d; s/ gc_timer .*//; s/bridge_id .*//'"
+        for one in devices
+    )
+    details += "; bridge vlan show; ip -4 -br addr | grep '^berth-trunk' || true"
+    details += "; bridge -details link show | grep -o 'learning [onf]*'"
     details += f"; bridge fdb show dev {UPLINK} | grep dst | sort"
     text = sh(f"{details}; nft -s list ruleset; ip -br link | grep -o '^berth[a-z0-9]*' | sort", "n1")
     return "\n".join(sorted(text.replace(",", "\n").split()))
 
 
-DAMAGES = {
+_COMMON = {
     "uplink gone": f"ip link delete {UPLINK}",
     "uplink down": f"ip link set {UPLINK} down",
     "uplink out of its bridge": f"ip link set {UPLINK} nomaster",
     "uplink in another bridge": f"ip link set {UPLINK} master {GUESTS['b1'].bridge}",
     "another mtu": f"ip link set {UPLINK} mtu 1400",
+    "rules flushed": "nft flush ruleset",
+    "no guests elsewhere in the rules": "nft flush set bridge berth addresses",
+    "a stray uplink": "ip link add berthv99 type bridge",
+}  # fmt: skip
+_VXLAN = {
     "a destination gone": f"bridge fdb del 00:00:00:00:00:00 dev {UPLINK} dst 192.0.2.2",
     "another destination": f"bridge fdb append 00:00:00:00:00:00 dev {UPLINK} dst 192.0.2.99",
     "a guest elsewhere": f"bridge fdb replace {A2.order.mac} dev {UPLINK} dst 192.0.2.99",
@@ -59,10 +73,35 @@ DAMAGES = {
     "an uplink of another network": f"""ip link delete {UPLINK}
         ip link add {UPLINK} type vxlan id 77 local 192.0.2.1 dstport 4789 nolearning
         ip link set {UPLINK} master {A1.bridge} up""",
-    "rules flushed": "nft flush ruleset",
     "no peers in the rules": "nft flush set inet berth peers",
-    "a stray uplink": "ip link add berthv99 type bridge",
 }  # fmt: skip
+_VLAN = {
+    "access port gone": f"ip link delete {A1.access}",
+    "access port down": f"ip link set {A1.access} down",
+    "access port out of its bridge": f"ip link set {A1.access} nomaster",
+    "access port in the bridge of a network": f"ip link set {A1.access} master {GUESTS['b1'].bridge}",
+    "an uplink that is no pair": f"""ip link delete {UPLINK}
+        ip link add {UPLINK} type bridge; ip link add {A1.access} type bridge""",
+    "in another vlan": f"bridge vlan del dev {A1.access} vid 101; bridge vlan add dev {A1.access} vid 102 pvid untagged",
+    "in two vlans": f"bridge vlan add dev {A1.access} vid 102",
+    "tagged at its access port": f"bridge vlan add dev {A1.access} vid 101 pvid",
+    "an access port that learns": f"bridge link set dev {A1.access} learning on",
+    "a vlan missing at the trunk": f"bridge vlan del dev {TRUNK} vid 101",
+    "a vlan too many at the trunk": f"bridge vlan add dev {TRUNK} vid 150",
+    "a native vlan at the trunk": f"bridge vlan add dev {TRUNK} vid 1 pvid untagged",
+    "the node in a vlan": f"bridge vlan add dev {TRUNK_BRIDGE} vid 101 self",
+    "vlans not filtered": f"ip link set {TRUNK_BRIDGE} type bridge vlan_filtering 0",
+    "another port of the trunk's bridge": f"ip tuntap add dev foreign0 mode tap; ip link set foreign0 master {TRUNK_BRIDGE}",
+    "an address at the trunk's bridge": f"ip addr add 10.9.9.9/24 dev {TRUNK_BRIDGE}",
+    "trunk out of its bridge": f"ip link set {TRUNK} nomaster",
+    "trunk down": f"ip link set {TRUNK} down",
+    "trunk's bridge gone": f"ip link delete {TRUNK_BRIDGE}",
+    "trunk's bridge down": f"ip link set {TRUNK_BRIDGE} down",
+    "a stray access port": "ip link add bertha99 type bridge",
+    "no vlans in the rules": "nft flush set bridge berth vlans",
+}  # fmt: skip
+DAMAGES_BY_KIND = {"vxlan": {**_COMMON, **_VXLAN}, "vlan": {**_COMMON, **_VLAN}}
+DAMAGES = DAMAGES_BY_KIND[KIND]
 
 
 def damaged(fabric: Fabric) -> dict[str, list[bool]]:
@@ -140,6 +179,13 @@ def without_agents(fabric: Fabric) -> dict[str, Any]:
     sh("ip link set n3 down")
     found["node dead"] = {name: said("a1", name) for name in ("a2", "a3")}
     sh("ip link set n3 up")
+    # The kernel notes a carrier up to a second later.
+    ports = [("n3", None), (TRUNK, "n3")] if KIND == "vlan" else [("n3", None)]
+    for port, namespace in ports:
+        sh(
+            f"timeout 30 sh -c 'until bridge link show dev {port} | grep -q \"state forwarding\"; do sleep 0.1; done'",
+            namespace,
+        )
     found["node back"] = said("a1", "a3")
     return found
 
@@ -160,7 +206,8 @@ def everything() -> dict[str, Any]:
         try:
             found["reached"] = seen()
             found["published"] = [reached(at, "192.0.2.1", A1.order.ssh_port) for at in ("n1", "n2", None)]
-            found["sized"] = [sized(MTU), sized(MTU + 1)]
+            # A bridge lets four bytes more through, for a tag.
+            found["sized"] = [sized(MTU), sized(MTU + (5 if KIND == "vlan" else 1))]
             for name in ("n1", "n2"):
                 sh("for f in /proc/sys/net/bridge/bridge-nf-call-*; do echo 1 >$f; done", name)
             found["bridge netfilter"] = seen()

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from node_agent.drivers.libvirt.network.links import bridge_mac
-from node_agent.drivers.libvirt.network.rules import Guest, Uplink
+from node_agent.drivers.libvirt.network.policy import Uplink
+from node_agent.drivers.libvirt.network.rules import Guest
 from node_agent.drivers.libvirt.network.span import Span
 from node_agent.wire.networks import RemoteGuest, SpannedNetwork
 from tests.libvirt_driver.network.stage import A1, A2, B1

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.libvirt_driver.network.spanning import forged as forged_frames
+from tests.libvirt_driver.network.spanning.kernels import KINDS, played
 from tests.libvirt_driver.network.spanning.reaching import DAMAGES
-from tests.libvirt_driver.network.stage import staged
 
 # A minute of namespaces. tests/libvirt_driver/network/test_isolation.py has one node in `make test`.
 pytestmark = pytest.mark.full
@@ -21,15 +21,33 @@ REACHED = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Any:
-    """What one run found."""
-    return staged(f"{FOLDER}.reaching")
+def runs() -> dict[tuple[str, str], Any]:
+    """What the runs have found, by module and kind of the uplink: each runs once."""
+    return {}
 
 
-@pytest.fixture(scope="module")
-def forged() -> Any:
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """How the nodes are connected."""
+    return str(request.param)
+
+
+@pytest.fixture
+def found(kind: str, runs: dict[tuple[str, str], Any]) -> Any:
     """What one run found."""
-    return staged(f"{FOLDER}.forged")
+    return _found("reaching", kind, runs)
+
+
+@pytest.fixture
+def forged(kind: str, runs: dict[tuple[str, str], Any]) -> Any:
+    """What one run found."""
+    return _found("forged", kind, runs)
+
+
+def _found(module: str, kind: str, runs: dict[tuple[str, str], Any]) -> Any:
+    if (module, kind) not in runs:
+        runs[module, kind] = played(f"{FOLDER}.{module}", kind)
+    return runs[module, kind]
 
 
 @pytest.mark.parametrize("setting", ["reached", "bridge netfilter"])

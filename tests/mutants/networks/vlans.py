@@ -1,0 +1,119 @@
+"""Mutants of VLANs as uplinks: what is leased, and what a node makes of it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+NETWORK = "node_agent/drivers/libvirt/network"
+TESTS = "tests/libvirt_driver/network/spanning/test_vlans.py"
+REPAIRED = "tests/libvirt_driver/network/spanning/test_spanning.py::test_a_damaged_uplink_is_found_and_repaired"
+CHECK = "tests/libvirt_driver/network/test_check.py"
+STORE = "orchestrator/networks/store/vlans.py"
+LEASED = "tests/networks/test_vlans.py"
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "vlans: another network has a VLAN in its quarantine",
+        "networks",
+        STORE,
+        "v.left_at < clock_timestamp() - make_interval(secs => cast(:quarantine as float8))",
+        "v.left_at < clock_timestamp() - make_interval(secs => 0 * cast(:quarantine as float8))",
+        (f"{LEASED}::test_a_vlan_that_was_left_is_another_networks_after_the_quarantine",),
+    ),
+    Mutant(
+        "vlans: a node that was not seen gives its VLANs up",
+        "networks",
+        STORE,
+        "n.last_seen_at < v.left_at",
+        "n.last_seen_at < v.leased_at",
+        (f"{LEASED}::test_a_vlan_stays_leased_while_a_node_that_may_carry_it_was_not_seen",),
+    ),
+    Mutant(
+        "vlans: those of sites are leased",
+        "networks",
+        STORE,
+        "where vlan.vlan = s.provisioning_vlan or vlan.vlan between s.first_vlan and s.last_vlan)",
+        "where vlan.vlan = s.provisioning_vlan and vlan.vlan between s.first_vlan and s.last_vlan)",
+        (f"{LEASED}::test_vlans_of_sites_are_left_out",),
+    ),
+    Mutant(
+        "vlans: they are leased while a node is awaited",
+        "networks",
+        STORE,
+        "    if awaited is not None:\n",
+        "    if False:\n",
+        (f"{LEASED}::test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited",),
+    ),
+    Mutant(
+        "vlans: a network that is used again counts as left",
+        "networks",
+        STORE,
+        "update network_vlans set left_at = null where",
+        "update network_vlans set left_at = left_at where",
+        (f"{LEASED}::test_the_same_network_has_its_vlan_again_at_once",),
+    ),
+    Mutant(
+        "vlans: an agent of the version before is named one",
+        "networks",
+        "orchestrator/tasks/store/tasks.py",
+        '            left_out["vlan"] = None\n',
+        "            pass\n",
+        (f"{LEASED}::test_a_network_that_has_a_vlan_is_not_named_it_on_a_node_of_another_kind",),
+    ),
+    Mutant(
+        "vlans: a node learns of guests on nodes of another kind",
+        "networks",
+        "orchestrator/networks/store/span.py",
+        "        and (:vlan = any (n.agent_features)) = (select",
+        "        or (:vlan = any (n.agent_features)) = (select",
+        (f"{LEASED}::test_a_node_learns_of_guests_on_nodes_of_its_kind_and_others_are_logged",),
+    ),
+    Mutant(
+        "vlans: a changed uplink of another node goes unnoticed",
+        "networks",
+        "orchestrator/tasks/store/heartbeats.py",
+        "or (:vlan = any (n.agent_features)) <> b.by_vlan\n",
+        "or (:vlan = any (n.agent_features)) <> (:vlan = any (n.agent_features))\n",
+        (f"{LEASED}::test_a_node_learns_of_guests_on_nodes_of_its_kind_and_others_are_logged",),
+    ),
+    Mutant(
+        "vlans: two networks of a node share one",
+        "agent",
+        f"{NETWORK}/conflicts.py",
+        "        elif order.vlan is not None and other.order.vlan == order.vlan:\n",
+        "        elif False:\n",
+        (f"{TESTS}::test_a_node_trusts_no_lease_of_a_vlan",),
+    ),
+    Mutant(
+        "vlans: an interface with an address is taken",
+        "agent",
+        f"{NETWORK}/vlan.py",
+        "    if link.bridge is None and link.addresses:\n",
+        "    if False:\n",
+        (f"{TESTS}::test_an_interface_that_cannot_be_used_is_named_with_the_reason",),
+    ),
+    Mutant(
+        "vlans: the check passes an interface of another bridge",
+        "agent",
+        "node_agent/checks/networks.py",
+        "    if master not in (None, TRUNK_BRIDGE):\n",
+        "    if False:\n",
+        (f"{CHECK}::test_a_trunk_that_cannot_be_used_is_named_with_the_remedy",),
+    ),
+    Mutant(
+        "vlans: the trunk learns addresses",
+        "agent",
+        f"{NETWORK}/vlan.py",
+        '_PORT = {"learning": False,',
+        '_PORT = {"learning": True,',
+        (f"{REPAIRED}[vlan-an access port that learns]",),
+    ),
+    Mutant(
+        "vlans: a trunk keeps the VLANs that something else adds",
+        "agent",
+        f"{NETWORK}/vlan.py",
+        "sorted(there - wanted)]\n",
+        "sorted(there - there)]\n",
+        (f"{REPAIRED}[vlan-a vlan too many at the trunk]",),
+    ),
+]
