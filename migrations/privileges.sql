@@ -63,6 +63,7 @@ begin
             ('metering_intervals',          's',     '',      '',      'siu',   '',      '',      '',      's',     's'),
             ('network_addresses',           'sd',    's',     '',      'sid',   '',      '',      '',      's',     's'),
             ('network_vnis',                '',      '',      '',      'sx',    '',      '',      '',      's',     's'),
+            ('network_vlans',               'su',    '',      '',      'siud',  '',      '',      '',      's',     's'),
             ('networks',                    'sud',   'su',    '',      'siu',   '',      '',      '',      's',     's'),
             ('node_certificates',           'su',    's',     'sid',   '',      '',      '',      '',      's',     's'),
             ('slot_quarantines',            'siu',   '',      '',      'siu',   '',      '',      '',      's',     's'),

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from berth.process.server_addresses import DatabaseUrl, NatsUrl, TemporalAddress
 from berth.process.temporal_connections import TemporalSettings
-from orchestrator.networks.rules import NetworkLimits
+from orchestrator.networks.rules import NetworkLimits, parse_vlans
 from orchestrator.nodes.attestation.rules import OnFailure
 from orchestrator.nodes.burn_ins.rules import ReturnPolicy
 from orchestrator.nodes.probes.thresholds import Thresholds
 from orchestrator.operations.execution import Limits
+
+
+def _vlans(text: str) -> str:
+    parse_vlans(text)
+    return text
 
 
 class Settings(TemporalSettings):
@@ -238,6 +243,16 @@ class Settings(TemporalSettings):
         le=65_535,
         description="last such port; apart from BERTH_AGENT_SSH_PORT_FIRST to _LAST",
     )
+    network_vlans: Annotated[str, AfterValidator(_vlans)] = Field(
+        "",
+        description="VLANs (`100-999,1200`) of tenant networks on nodes with the uplink `vlan`; used for nothing else",
+    )
+    network_vlan_quarantine_seconds: float = Field(
+        NetworkLimits().vlan_quarantine_seconds,
+        ge=0,
+        le=31_536_000,
+        description="how long a VLAN is leased to no other network once the last guest has left it",
+    )
     fault_labels_allowed: bool = Field(
         False, description="whether labels `berth.fault/...` inject faults into the sandbox driver; never in production"
     )
@@ -271,6 +286,11 @@ class Settings(TemporalSettings):
             units_seconds_max=self.units_seconds_max,
             ending_notice_seconds=self.ending_notice_seconds,
             networks=NetworkLimits(
-                self.network_pool, self.network_prefix_length, self.published_port_first, self.published_port_last
+                self.network_pool,
+                self.network_prefix_length,
+                self.published_port_first,
+                self.published_port_last,
+                parse_vlans(self.network_vlans),
+                self.network_vlan_quarantine_seconds,
             ),
         )

@@ -227,9 +227,9 @@ _ALL = (
     ),
     Failure(
         Code.NETWORK_FULL,
-        "No subnet, no address in the tenant's network or no published port of the node was left to lease.",
+        "No subnet or VLAN, no address in the tenant's network or no published port of the node was left to lease.",
         Acts.OPERATOR,
-        "Read the detail; release what is no longer needed, or enlarge BERTH_NETWORK_POOL or the range of published ports.",
+        "Read the detail; release what is not needed, or enlarge BERTH_NETWORK_POOL, BERTH_NETWORK_VLANS or the published ports.",
         _FAILED,
     ),
     Failure(

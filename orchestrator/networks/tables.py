@@ -1,7 +1,7 @@
 """The tables of tenant networks.
 
 Created by r0040_tenant_networks.py and r0041_spanned_networks.py of migrations/versions/from_0032, and r0068_names_of_guests.py
-of from_0057, which explain columns; a test keeps both equal.
+and r0071_network_vlans.py of from_0057, which explain columns; a test keeps both equal.
 """
 
 from __future__ import annotations
@@ -56,6 +56,19 @@ network_addresses = Table(
     CheckConstraint("family(address) = 4 and masklen(address) = 32", name="network_address_is_a_host"),
     UniqueConstraint("network_id", "address", name="network_address_once"),
     UniqueConstraint("network_id", "name", name="network_name_once"),
+)
+
+network_vlans = Table(
+    "network_vlans",
+    METADATA,
+    Column("region", Text, ForeignKey("regions.name"), nullable=False),
+    Column("vlan", Integer, nullable=False),
+    Column("network_id", Uuid, nullable=False),
+    Column("leased_at", TIMESTAMPTZ, nullable=False, server_default=NOW),
+    Column("left_at", TIMESTAMPTZ),
+    CheckConstraint("vlan between 1 and 4094", name="network_vlan_is_valid"),
+    PrimaryKeyConstraint("region", "vlan", name="network_vlan_once"),
+    UniqueConstraint("network_id", name="network_has_one_vlan"),
 )
 
 published_ports = Table(

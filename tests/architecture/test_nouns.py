@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "approvals": ("allocations", "audit", "log", "operations", "tenants"),
     "maintenance": ("audit", "catalogue", "log", "operations", "placement"),
     "nodes": ("allocations", "audit", "catalogue", "log", "maintenance", "networks", "operations", "tasks"),
-    "sites": ("allocations", "audit", "catalogue", "log", "nodes", "operations", "tasks", "tenants"),
+    "sites": ("allocations", "audit", "catalogue", "log", "networks", "nodes", "operations", "tasks", "tenants"),
     "consoles": ("audit", "operations", "sites", "tasks"),
     "billing": ("allocations", "audit", "log", "operations", "tenants"),
     "keyvalue": ("log", "operations"),

@@ -20,8 +20,8 @@ from orchestrator.allocations.outcomes import Begun, Concluded
 from orchestrator.allocations.queries import find_allocation
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.store.advance import lock_allocation
-from orchestrator.networks.rules import NetworkLimits, mac_of
-from orchestrator.networks.store.leases import NetworkFull, lease_network
+from orchestrator.networks.rules import NetworkFull, NetworkLimits, mac_of
+from orchestrator.networks.store.leases import lease_network
 from orchestrator.operations.execution import Context, Limits, transact
 from orchestrator.tenants.commands.tenants import delete_tenant
 from orchestrator.verification import Bounds

@@ -37,6 +37,28 @@ NETWORKS = [
         "a vni that is still to be drawn", "networks", "has still to draw",
         "update networks set vni = 16777215",
     ),
+    planted(
+        "a vlan of two networks", "networks", "is leased to 2 networks",
+        "alter table network_vlans drop constraint network_vlan_once;"
+        " insert into network_vlans (region, vlan, network_id) values ('north', 100, {gone}), ('north', 100, {active})",
+    ),
+    planted(
+        "a network with two vlans", "networks", "has 2 VLANs",
+        "alter table network_vlans drop constraint network_has_one_vlan;"
+        " insert into network_vlans (region, vlan, network_id) values ('north', 100, {gone}), ('north', 101, {gone})",
+    ),
+    planted(
+        "a vlan of another region", "networks", "which is not its region",
+        "insert into regions (name, display_name) values ('far', 'Far');"
+        " insert into network_vlans (region, vlan, network_id) select 'far', 100, id from networks limit 1",
+    ),
+    planted(
+        "a vlan of a site", "networks", "and one of site",
+        "with made as (insert into sites (name, recovery_key) values ('hall', repeat('k', 32)::bytea) returning id)"
+        " insert into site_segments (site_id, provisioning_vlan, first_vlan, last_vlan, quarantine_seconds, changed_by)"
+        " select id, 4000, 100, 199, 0, 'admin:a' from made;"
+        " insert into network_vlans (region, vlan, network_id) values ('north', 150, {gone})",
+    ),
     planted("an address outside of its network", "networks", _NO_GUEST, _MOVE + "'203.0.113.7'" + _OF_ACTIVE),
     planted(
         "the gateway's address", "networks", _NO_GUEST, _MOVE + f"host({_SUBNET} + 1)::inet" + _OF_ACTIVE

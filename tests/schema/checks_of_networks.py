@@ -6,6 +6,7 @@ from tests.schema.checks import Check
 
 CHECKS = {
     "network_vni_is_valid": Check("networks", ({"vni": 0}, {"vni": 2**24}), ({"vni": 1}, {"vni": 2**24 - 1})),
+    "network_vlan_is_valid": Check("network_vlans", ({"vlan": 0}, {"vlan": 4_095}), ({"vlan": 1}, {"vlan": 4_094})),
     "network_subnet_is_ipv4": Check(
         "networks",
         ({"subnet": "fd00::/24"}, {"subnet": "10.64.0.0/30"}, {"subnet": "8.0.0.0/7"}),

@@ -21,6 +21,7 @@ FOREIGN_KEYS = {
     "maintenance_units_window_id_fkey": ("maintenance_units", "maintenance_windows"),
     "network_addresses_allocation_id_fkey": ("network_addresses", "allocations"),
     "network_addresses_network_id_fkey": ("network_addresses", "networks"),
+    "network_vlans_region_fkey": ("network_vlans", "regions"),
     "networks_region_fkey": ("networks", "regions"),
     "networks_tenant_id_fkey": ("networks", "tenants"),
     "published_ports_allocation_id_fkey": ("published_ports", "network_addresses"),

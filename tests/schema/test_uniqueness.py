@@ -51,6 +51,8 @@ UNIQUE: dict[str, tuple[str, tuple[str, ...]]] = {
     "networks_pkey": ("networks", ("id",)),
     "network_of_tenant": ("networks", ("tenant_id", "region")),
     "network_vni_once": ("networks", ("vni",)),
+    "network_vlan_once": ("network_vlans", ("region", "vlan")),
+    "network_has_one_vlan": ("network_vlans", ("network_id",)),
     "network_addresses_pkey": ("network_addresses", ("allocation_id",)),
     "network_address_once": ("network_addresses", ("network_id", "address")),
     "network_name_once": ("network_addresses", ("network_id", "name")),

@@ -149,6 +149,7 @@ FIRST: dict[str, Row] = {
         "waits_for": "worker", "waits_since": NOW, "waits_until": LATER,
     },
     "networks": {"id": number(60), "tenant_id": TENANT, "region": "eu-1", "vni": 1, "subnet": "10.64.0.0/24"},
+    "network_vlans": {"region": "eu-1", "vlan": 100, "network_id": number(60)},
     "network_addresses": {"allocation_id": ALLOCATION, "network_id": number(60), "address": "10.64.0.2"},
     "published_ports": {"node_id": NODE, "port": 32_000, "allocation_id": ALLOCATION, "guest_port": 22},
     "node_burn_ins": {
@@ -290,6 +291,7 @@ SECOND: dict[str, Row] = {
     "attestation_challenges": {"node_id": OTHER},
     "node_health_reports": {"id": OTHER},
     "networks": {"id": OTHER, "tenant_id": OTHER, "region": "us-1", "vni": 2, "subnet": "10.64.1.0/24"},
+    "network_vlans": {"region": "us-1", "vlan": 101, "network_id": OTHER},
     "network_addresses": {"allocation_id": OTHER, "network_id": OTHER, "address": "10.64.0.3"},
     "published_ports": {"node_id": OTHER, "port": 32_001, "allocation_id": OTHER, "guest_port": 23},
     "node_burn_ins": {"id": OTHER, "node_id": OTHER},

@@ -17,6 +17,10 @@ REQUIRED = {
     ("changes", "words"),
     [
         ({"NETWORK_POOL": "10.80.0.0/26", "NETWORK_PREFIX_LENGTH": "24"}, "BERTH_NETWORK_PREFIX_LENGTH"),
+        ({"NETWORK_VLANS": "1-9"}, "1-9 is no range of VLANs from 2 to 4094"),
+        ({"NETWORK_VLANS": "4000-4095"}, "4000-4095 is no range"),
+        ({"NETWORK_VLANS": "200-100"}, "200-100 is no range"),
+        ({"NETWORK_VLANS": "all"}, "all is no list of VLANs like"),
         ({"PUBLISHED_PORT_FIRST": "33000", "PUBLISHED_PORT_LAST": "32000"}, "BERTH_PUBLISHED_PORT_FIRST"),
     ],
 )
@@ -30,3 +34,11 @@ def test_what_leaves_nothing_to_lease_is_refused(
         monkeypatch.setenv(f"BERTH_{name}", value)
     with pytest.raises(ValidationError, match=words):
         Settings()
+
+
+def test_vlans_are_ranges_and_none_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in REQUIRED.items():
+        monkeypatch.setenv(f"BERTH_{name}", value)
+    assert Settings().limits().networks.vlans == ()
+    monkeypatch.setenv("BERTH_NETWORK_VLANS", "100-102, 7,101-103,")
+    assert Settings().limits().networks.vlans == (7, 100, 101, 102, 103)

@@ -21,6 +21,7 @@ begin
           and n.online and n.state <> 'retired' and n.identity_conflict_at is null
           and i.is_allowed and i.driver = n.driver and coalesce(p.driver = i.driver, i.is_sandbox)
           and i.underlay is not distinct from n.underlay
+          and ('network_vlan' = any (i.features)) = ('network_vlan' = any (n.agent_features))
         for no key update of n skip locked);
     -- Not one of a time that has not come, or of an older one: a late or lying report moves nothing back. Nor one of before the
     -- node was registered: PostgreSQL keeps years that Python cannot read.

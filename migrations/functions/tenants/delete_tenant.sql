@@ -58,7 +58,9 @@ begin
     ), subscribed as (
         delete from notification_subscriptions where scope = p_tenant returning 1
     ), subnets as (
-        delete from networks where tenant_id = p_tenant
+        delete from networks where tenant_id = p_tenant returning id
+    ), vlans as (
+        update network_vlans set left_at = coalesce(left_at, clock_timestamp()) where network_id in (select id from subnets)
     ), kept as (
         delete from retention_policies where scope = p_tenant returning 1
     )

@@ -17,7 +17,8 @@ from orchestrator.allocations.waits import Wait
 from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.transactions import Transaction
 from orchestrator.log.events import EventType
-from orchestrator.networks.store.leases import NetworkFull, lease_network
+from orchestrator.networks.rules import NetworkFull
+from orchestrator.networks.store.leases import lease_network
 from orchestrator.operations.execution import Context, transact
 from orchestrator.tasks.states import TaskState
 from orchestrator.tasks.store.site_tasks import PROVISION_SECONDS_MAX, is_of_site
@@ -38,8 +39,8 @@ async def begin_provisioning(context: Context, allocation_id: UUID, notify: str)
 
     After a transient failure the task is issued again, under a new fence and within the first deadline. `Superseded`: the
     allocation does not exist, changed state, waits for units that another allocation may still occupy, or was released in the
-    lost interval of a restore. `Concluded`: it failed, since its tenant's network has no address left, or the node's agent makes
-    no guests of the size that the SKU states.
+    lost interval of a restore. `Concluded`: it failed, since nothing is left to lease for its tenant's network, or the agent of
+    its node makes no guests of the size that the SKU states.
     """
     return await transact(context, lambda tx: _begin(context, tx, allocation_id, notify))
 
@@ -103,7 +104,8 @@ async def _issue(
     if instructions.networked:
         # An agent that names no guest would never have the name answered, and no other guest could lease it.
         name = instructions.name if instructions.names_guests else None
-        network = instructions.understood(await lease_network(tx, subject, context.limits.networks, name))
+        leased = await lease_network(tx, subject, context.limits.networks, name, by_vlan=instructions.by_vlan)
+        network = instructions.understood(leased)
     issued = await issue_task(
         tx,
         context.signer,

@@ -30,6 +30,8 @@ with closed as (
     delete from published_ports where allocation_id = :allocation_id and exists (select from closed)
 ), freed as (
     delete from network_addresses where allocation_id = :allocation_id and exists (select from closed) returning network_id
+), left_vlan as (
+    update network_vlans set left_at = clock_timestamp() where network_id in (select network_id from freed)
 ), left_network as (
     update networks set members_version = members_version + 1 where id in (select network_id from freed)
 ), due as (

@@ -15,15 +15,12 @@ from sqlalchemy import Row
 from node_agent.wire.networks import SSH_PORT, VNI_MAX, NetworkOrder, PublishedPort, host_name
 from orchestrator.allocations.subject import Subject
 from orchestrator.database.transactions import Reading, Transaction
-from orchestrator.networks.rules import GATEWAY_HOST, NetworkLimits, gateway_of, label_of, mac_of
-
-
-class NetworkFull(Exception):
-    """Nothing is left to lease; the text says of what."""
-
+from orchestrator.networks.rules import GATEWAY_HOST, NetworkFull, NetworkLimits, gateway_of, label_of, mac_of
+from orchestrator.networks.store.vlans import LOCK_POOL, lease_vlan, use_vlan
 
 _FIND = """
 select w.id, w.vni, w.subnet, host(x.address) as address, x.name,
+       (select v.vlan from network_vlans v where v.network_id = w.id) as vlan,
        (select array_agg(array[p.port, p.guest_port] order by p.port) from published_ports p
         where p.allocation_id = x.allocation_id) as published
 from network_addresses x join networks w on w.id = x.network_id where x.allocation_id = :allocation_id
@@ -31,7 +28,6 @@ from network_addresses x join networks w on w.id = x.network_id where x.allocati
 _LOCK_NETWORK = """
 select id, vni, subnet from networks where tenant_id = :tenant_id and region = :region for no key update
 """
-_LOCK_POOL = "select pg_advisory_xact_lock(hashtext('networks'))"
 # Subnets of an earlier pool or prefix length stay, so each candidate is compared with all.
 _MAKE_NETWORK = """
 insert into networks (tenant_id, region, vni, subnet)
@@ -77,21 +73,23 @@ async def find_network(reading: Reading, allocation_id: UUID) -> NetworkOrder | 
     if row is None:
         return None
     order = _order(row.id, row.vni, IPv4Network(str(row.subnet)), IPv4Address(row.address), row.published)
-    return _named(order, allocation_id, row.name)
+    return _named(order, allocation_id, row.name, row.vlan)
 
 
 async def lease_network(
-    tx: Transaction, subject: Subject, limits: NetworkLimits, name: str | None = None
+    tx: Transaction, subject: Subject, limits: NetworkLimits, name: str | None = None, *, by_vlan: bool = False
 ) -> NetworkOrder:
     """Lease an address in the tenant's network and a port of the node, or return what is leased already.
 
-    `name`: of the allocation. It is leased with the address if it is a label that no guest of the network has.
-    Raises `NetworkFull`; what was written before stays with the caller's transaction.
+    `name`: of the allocation. It is leased with the address if it is a label that no guest of the network has. `by_vlan`: the
+    node is connected by VLANs, so the network gets one if it has none. Raises `NetworkFull`; what was written before stays with
+    the caller's transaction.
     """
     found = await find_network(tx, subject.id)
     if found is not None:
-        return found
+        return await _with_vlan(tx, subject, limits, found) if by_vlan and found.vlan is None else found
     network = await _lock_network(tx, subject, limits)
+    vlan = await (lease_vlan(tx, network.id, subject.region, limits) if by_vlan else use_vlan(tx, network.id))
     subnet = IPv4Network(str(network.subnet))
     leased = (
         await tx.execute(
@@ -118,7 +116,13 @@ async def lease_network(
     if port is None:
         raise NetworkFull(f"the node has no free port from {limits.port_first} to {limits.port_last}")
     order = _order(network.id, network.vni, subnet, IPv4Address(leased.address), [[port, SSH_PORT]])
-    return _named(order, subject.id, leased.name)
+    return _named(order, subject.id, leased.name, vlan)
+
+
+async def _with_vlan(tx: Transaction, subject: Subject, limits: NetworkLimits, order: NetworkOrder) -> NetworkOrder:
+    """The order of a guest whose node is connected by VLANs only since its first attempt."""
+    await _lock_network(tx, subject, limits)
+    return order.model_copy(update={"vlan": await lease_vlan(tx, order.network_id, subject.region, limits)})
 
 
 async def _lock_network(tx: Transaction, subject: Subject, limits: NetworkLimits) -> Row[Any]:
@@ -126,7 +130,7 @@ async def _lock_network(tx: Transaction, subject: Subject, limits: NetworkLimits
     row = (await tx.execute(_LOCK_NETWORK, wanted)).first()
     if row is not None:
         return row
-    await tx.execute(_LOCK_POOL)
+    await tx.execute(LOCK_POOL)
     pool = {
         "base": str(limits.pool.network_address), "prefix_length": limits.prefix_length, "subnets": limits.subnets,
         "vni_max": VNI_MAX,
@@ -143,8 +147,8 @@ def names_of(allocation_id: UUID, name: str | None) -> list[str]:
     return [host_name(allocation_id), *([] if name is None else [name])]
 
 
-def _named(order: NetworkOrder, allocation_id: UUID, name: str | None) -> NetworkOrder:
-    return order.model_copy(update={"names": names_of(allocation_id, name)})
+def _named(order: NetworkOrder, allocation_id: UUID, name: str | None, vlan: int | None) -> NetworkOrder:
+    return order.model_copy(update={"names": names_of(allocation_id, name), "vlan": vlan})
 
 
 def _order(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from node_agent.wire.networks import SPANNED_GUESTS_MAX, RemoteGuest, SpanAnswer, SpannedNetwork
+from node_agent.wire.networks import SPANNED_GUESTS_MAX, VLAN_FEATURE, RemoteGuest, SpanAnswer, SpannedNetwork
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.networks.rules import mac_of
 from orchestrator.networks.store.leases import names_of
@@ -27,9 +27,17 @@ left join (
     network_addresses x
     join published_ports p on p.allocation_id = x.allocation_id and p.node_id <> :node_id
     join nodes n on n.id = p.node_id and n.underlay is not null and n.identity_conflict_at is null and n.state <> 'retired'
+        and (:vlan = any (n.agent_features)) = (select :vlan = any (o.agent_features) from nodes o where o.id = :node_id)
 ) on x.network_id = w.id and n.underlay <> cast(:underlay as inet)
 where w.id = any (:networks)
 order by w.vni, sorted limit :rows_max
+"""
+_DIVIDED = """
+select count(distinct w.id) from networks w join network_addresses x on x.network_id = w.id
+join published_ports p on p.allocation_id = x.allocation_id
+join nodes n on n.id = p.node_id and n.underlay is not null and n.state <> 'retired' and n.identity_conflict_at is null
+    and (:vlan = any (n.agent_features)) <> (select :vlan = any (o.agent_features) from nodes o where o.id = :node_id)
+where w.id = any (:networks)
 """
 # In the order of ids: two nodes of the same networks may move at once.
 _NODE_MOVED = """
@@ -46,19 +54,23 @@ update networks w set members_version = w.members_version + 1 from locked where 
 async def find_guests_elsewhere(
     reading: Reading, node_id: UUID, etag: str | None, *, guests_max: int = SPANNED_GUESTS_MAX
 ) -> SpanAnswer:
-    """The networks that have guests on the node, each with its guests on other nodes that connect theirs.
+    """The networks that have guests on the node, each with its guests on other nodes that connect theirs in the same way.
 
+    Guests on nodes that connect theirs in another way, by VXLAN and not by VLANs or the reverse, are not reached; that is logged.
     None of them if they are those of this `etag`; empty for a node without an underlay address. If they are more than
     `guests_max`, which is logged, None: the node keeps what it has. A network without guests elsewhere counts as one.
     """
     here = (await reading.execute(_HERE, {"node_id": node_id})).one()
     if here.etag == etag:
         return SpanAnswer(etag=here.etag, networks=None)
-    there = {"node_id": node_id, "underlay": here.underlay, "networks": here.networks, "rows_max": guests_max + 1}
-    rows = (await reading.execute(_ELSEWHERE, there)).all()
+    there = {"node_id": node_id, "networks": here.networks, "vlan": VLAN_FEATURE}
+    rows = (await reading.execute(_ELSEWHERE, {**there, "underlay": here.underlay, "rows_max": guests_max + 1})).all()
     if len(rows) > guests_max:
         log.error("networks_too_large", node_id=str(node_id), guests_max=guests_max)
         return SpanAnswer(etag=here.etag, networks=None)
+    divided = (await reading.execute(_DIVIDED, there)).scalar_one()
+    if divided:
+        log.warning("networks_divided", node_id=str(node_id), networks=divided)
     networks: dict[UUID, SpannedNetwork] = {}
     for row in rows:
         network = networks.setdefault(row.id, SpannedNetwork(network_id=row.id, vni=row.vni, guests=[]))

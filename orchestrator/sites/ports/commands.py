@@ -30,7 +30,8 @@ async def put_segments(
     """200 with the segments of the site.
 
     Refusals: `NotFound`; `Invalid` if the VLANs overlap or are reversed; `InvalidState` if a leased VLAN would be outside
-    (`segments_leased`), or the provisioning VLAN changes while ports of machines carry it (`ports_placed`).
+    (`segments_leased`), the provisioning VLAN changes while ports of machines carry it (`ports_placed`), or one of the VLANs is
+    leased to a network of virtual machines (`network_vlans_leased`).
     """
     _require_apart(provisioning_vlan, vlans)
 
@@ -47,6 +48,13 @@ async def put_segments(
             raise InvalidState(
                 f"ports of {placed} machines are placed; remove them before the provisioning VLAN changes",
                 state="ports_placed",
+            )
+        taken = await store.find_of_networks(tx, provisioning_vlan, vlans)
+        if taken is not None:
+            raise InvalidState(
+                f"VLAN {taken} is leased to a tenant network of virtual machines, or in quarantine; use VLANs that are in no"
+                " BERTH_NETWORK_VLANS, or wait for its end",
+                state="network_vlans_leased",
             )
         by = f"{actor.kind.value}:{actor.id}"
         await store.put_segments(tx, site_id, provisioning_vlan, vlans, quarantine_seconds, by)

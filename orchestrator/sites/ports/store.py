@@ -15,6 +15,7 @@ from uuid import UUID
 from berth.process.json_objects import JsonObject
 from node_agent.wire.switches import PortFound
 from orchestrator.database.transactions import Reading, Transaction
+from orchestrator.networks.store.vlans import LOCK_POOL
 from orchestrator.sites.ports.rules import Place, Port, isolation_of
 
 
@@ -79,6 +80,9 @@ from tenant_segments t where t.site_id = :site_id order by t.vlan limit 4094
 _OUTSIDE = """
 select (select count(*) from tenant_segments where site_id = :site_id and vlan not between :first_vlan and :last_vlan) as leased,
        (select count(*) from node_segments where site_id = :site_id) as placed
+"""
+_OF_NETWORKS = """
+select vlan from network_vlans where vlan = :provisioning_vlan or vlan between :first_vlan and :last_vlan order by vlan limit 1
 """
 _PORTS = "select switch, port, mac from node_ports where node_id = :node_id order by switch, port"
 _HAS_PORTS = "select exists (select from node_ports where node_id = :node_id)"
@@ -188,6 +192,14 @@ async def count_bound(tx: Transaction, site_id: UUID, vlans: tuple[int, int]) ->
     values = {"site_id": site_id, "first_vlan": vlans[0], "last_vlan": vlans[1]}
     row = (await tx.execute(_OUTSIDE, values)).one()
     return row.leased, row.placed
+
+
+async def find_of_networks(tx: Transaction, provisioning_vlan: int, vlans: tuple[int, int]) -> int | None:
+    """A VLAN of these that is leased to a network of virtual machines, or in quarantine. Until the commit none can be leased."""
+    await tx.execute(LOCK_POOL)
+    values = {"provisioning_vlan": provisioning_vlan, "first_vlan": vlans[0], "last_vlan": vlans[1]}
+    found: int | None = (await tx.execute(_OF_NETWORKS, values)).scalar()
+    return found
 
 
 async def delete_segments(tx: Transaction, site_id: UUID) -> None:

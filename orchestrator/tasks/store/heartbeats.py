@@ -12,6 +12,7 @@ import orjson
 
 from berth.process.json_objects import JsonMapping, JsonObject
 from node_agent.protocol import Heartbeat
+from node_agent.wire.networks import VLAN_FEATURE
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.transactions import Transaction
 
@@ -28,7 +29,8 @@ def is_driver_allowed(driver: str, *, sandbox_allowed: bool) -> bool:
 
 _HEARTBEAT = """
 with before as (
-    select n.id, n.online, n.underlay, n.identity_conflict_at is null as identified, p.driver as pool_driver,
+    select n.id, n.online, n.underlay, :vlan = any (n.agent_features) as by_vlan,
+           n.identity_conflict_at is null as identified, p.driver as pool_driver,
            :allowed and coalesce(p.driver = :driver, true) as accepted
     from nodes n join pools p on p.id = n.pool_id where n.id = :node_id for no key update of n
 )
@@ -42,7 +44,8 @@ update nodes n set driver = :driver, agent_version = :agent_version, agent_featu
     held_allocations = case when b.accepted then cast(:allocations as jsonb) else n.held_allocations end
 from before b where n.id = b.id
 returning n.name, n.state, b.online, b.identified, n.pool_id, b.pool_driver, b.accepted, n.last_seen_at,
-    n.underlay is distinct from b.underlay or (n.underlay is not null and n.online and not b.online) as has_moved,
+    n.underlay is distinct from b.underlay or (:vlan = any (n.agent_features)) <> b.by_vlan
+        or (n.underlay is not null and n.online and not b.online) as has_moved,
     clock_timestamp() as now
 """
 _SET_POOL_DRIVER = "update pools set driver = :driver where id = :pool_id and driver is null"
@@ -57,7 +60,8 @@ class Seen:
     was_online: bool
     is_accepted: bool
     has_moved: bool
-    """Whether the node has another underlay address than before, or none any more, or has it again after it was offline."""
+    """Whether the node has another underlay address than before, or none any more, or has it again after it was offline; or
+    whether it is connected by VLANs and was not, or the reverse."""
     pool_driver: str | None
     last_seen_at: datetime | None
     now: datetime
@@ -77,6 +81,7 @@ async def note_heartbeat(tx: Transaction, node_id: UUID, heartbeat: Heartbeat, *
         "key_set_serial": heartbeat.key_set_serial, "key_set_refusal": heartbeat.key_set_refusal,
         "allowed": is_driver_allowed(heartbeat.driver, sandbox_allowed=sandbox_allowed), "agent_run": heartbeat.agent_run,
         "features": heartbeat.features, "underlay": str(heartbeat.span.underlay) if heartbeat.span else None,
+        "vlan": VLAN_FEATURE,
     }  # fmt: skip
     row = (await tx.execute(_HEARTBEAT, values)).one()
     if row.accepted and is_real and row.pool_driver is None:

@@ -20,7 +20,7 @@ from node_agent.protocol import (
 )
 from node_agent.wire.guests import GUEST_SIZE_FEATURE, GuestSize, RestartPolicy
 from node_agent.wire.images import IMAGE_CHECKS_FEATURE, BootFirmware, ImageFormat, ImageParameters, Readiness
-from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, NetworkOrder, host_name
+from node_agent.wire.networks import NAMES_FEATURE, TENANT_NETWORK_FEATURE, VLAN_FEATURE, NetworkOrder, host_name
 from orchestrator.allocations.rules import switches_of
 from orchestrator.allocations.states import Verb
 from orchestrator.allocations.subject import Subject
@@ -65,6 +65,8 @@ class Instructions:
     """Whether the node's agent makes tenant networks."""
     names_guests: bool
     """Whether it answers DHCP and DNS in them."""
+    by_vlan: bool
+    """Whether it connects them by VLANs with those of other nodes."""
     agent_version: str | None
     sizes_guests: bool
     """Whether the node's agent makes guests of a stated size."""
@@ -105,8 +107,11 @@ class Instructions:
             )
 
     def understood(self, network: NetworkOrder) -> NetworkOrder:
-        """The order as the node's agent reads it: without names if it is of the version before, or has them switched off."""
-        return network if self.names_guests else network.model_copy(update={"names": []})
+        """The order as the node's agent reads it, without names or VLAN if it is of the version before, or does not use them."""
+        left_out: dict[str, list[str] | None] = {} if self.names_guests else {"names": []}
+        if not self.by_vlan:
+            left_out["vlan"] = None
+        return network.model_copy(update=left_out)
 
     def for_site(self) -> Instructions:
         """The same for a machine that a site deploys: its deploy system checks images, and no agent makes guests or networks."""
@@ -132,7 +137,7 @@ select n.epoch as node_epoch, n.faults, a.labels,
        a.name, a.gpu_model, a.user_data, a.restart_policy, a.ssh_public_keys,
        i.name as image, i.url as image_url, i.sha256 as image_sha256,
        :image_checks = any (n.agent_features) as checks_images, :networks = any (n.agent_features) as networked,
-       :names = any (n.agent_features) as names_guests,
+       :names = any (n.agent_features) as names_guests, :vlan = any (n.agent_features) as by_vlan,
        :sizes = any (n.agent_features) as sizes_guests, n.agent_version, s.vcpus_per_gpu, s.memory_bytes_per_gpu,
        i.format, i.firmware, i.login_user, i.cloud_init, i.readiness, i.readiness_port, i.disk_bytes_min,
        exists (select from restore_replays w where w.kind = 'release' and w.subject_id = a.id and w.done_at is null)
@@ -161,7 +166,7 @@ async def read_instructions(reading: Reading, allocation_id: UUID) -> Instructio
     """Node, slots, image and keys of an allocation."""
     features = {
         "image_checks": IMAGE_CHECKS_FEATURE, "networks": TENANT_NETWORK_FEATURE, "sizes": GUEST_SIZE_FEATURE,
-        "names": NAMES_FEATURE,
+        "names": NAMES_FEATURE, "vlan": VLAN_FEATURE,
     }  # fmt: skip
     row = (await reading.execute(_READ_INSTRUCTIONS, {"id": allocation_id, **features})).one()
     return Instructions(**row._mapping)

@@ -34,18 +34,32 @@ select p.port, p.node_id, p.allocation_id from published_ports p join allocation
 where a.node_id is distinct from p.node_id
 """
 
+VLAN_TWICE = "select vlan, region, count(*) from network_vlans group by vlan, region having count(*) > 1"
+VLANS_OF_ONE = "select network_id, count(*) from network_vlans group by network_id having count(*) > 1"
+VLAN_ELSEWHERE = """
+select v.network_id, v.vlan, v.region from network_vlans v join networks w on w.id = v.network_id where w.region <> v.region
+"""
+VLAN_OF_A_SITE = """
+select v.vlan, v.region, s.site_id from network_vlans v
+join site_segments s on v.vlan = s.provisioning_vlan or v.vlan between s.first_vlan and s.last_vlan
+"""
+
 
 def check_leased_networks(connection: Connection, _: Bounds) -> Verdict:
-    """No address, name, port or VNI is leased twice, in another tenant's network, or after the claim was closed."""
+    """No address, name, port, VNI or VLAN is leased twice, in another tenant's network, or after the claim was closed."""
     verdict = Verdict(
         "networks",
-        "addresses, names, ports and VNIs are leased once, in the tenant's network, until the claim is closed",
+        "addresses, names, ports, VNIs and VLANs are leased once, in the tenant's network, until the claim is closed",
     )
     verdict.count(connection, "select count(*) from network_addresses")
     verdict.scan(connection, TWICE, "address {0} of network {1} is leased {2} times")
     verdict.scan(connection, NAME_TWICE, "name {0} of network {1} is leased {2} times")
     verdict.scan(connection, VNI_TWICE, "VNI {0} is leased to {1} networks")
     verdict.scan(connection, VNI_TO_COME, "network {0} has VNI {1}, which the sequence has still to draw")
+    verdict.scan(connection, VLAN_TWICE, "VLAN {0} of {1} is leased to {2} networks")
+    verdict.scan(connection, VLANS_OF_ONE, "network {0} has {1} VLANs")
+    verdict.scan(connection, VLAN_ELSEWHERE, "network {0} has VLAN {1} of {2}, which is not its region")
+    verdict.scan(connection, VLAN_OF_A_SITE, "VLAN {0} of {1} is leased to a network, and one of site {2}")
     verdict.scan(connection, OVERLAPPING, "the subnets of networks {0} and {1} overlap")
     verdict.scan(connection, OUTSIDE, "allocation {0} has address {1}, which is no guest's in {2}")
     verdict.scan(

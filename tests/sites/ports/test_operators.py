@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,7 @@ from orchestrator.sites.ports.rules import Port, Verb
 from orchestrator.sites.store.bmcs import Address
 from tests.allocations.driving import ADMIN
 from tests.allocations.reconciling import admin_operation
+from tests.allocations.seeding import connect as connect_database
 from tests.deploy_system.stage import INSPECTED, MAC, OTHER_MAC
 from tests.sites.ports.placed import (
     PORT,
@@ -190,6 +192,22 @@ def test_segments_that_overlap_are_refused(database_url: str, tmp_path: Path, vl
     async def scene(run: Run) -> None:
         await refused(set_segments(run.stage, vlans=vlans), Invalid)
         assert run.row("select count(*) from site_segments")[0] == 0
+
+    play(database_url, tmp_path, scene)
+
+
+@pytest.mark.parametrize("vlan", [PROVISIONING, TENANT_A, TENANT_B])
+def test_vlans_of_networks_are_refused_to_a_site(database_url: str, tmp_path: Path, vlan: int) -> None:
+    async def scene(run: Run) -> None:
+        with connect_database(database_url) as connection:
+            connection.execute("insert into regions (name, display_name) values ('far', 'Far')")
+            make = "insert into network_vlans (region, vlan, network_id, left_at) values ('far', %s, %s, now())"
+            connection.execute(make, (vlan, uuid4()))
+        await refused(set_segments(run.stage), InvalidState, state="network_vlans_leased")
+        assert run.row("select count(*) from site_segments")[0] == 0
+        with connect_database(database_url) as connection:
+            connection.execute("delete from network_vlans")
+        assert (await set_segments(run.stage)).status == 200
 
     play(database_url, tmp_path, scene)
 
