@@ -1,7 +1,7 @@
 """The tables of tenant networks.
 
 Created by r0040_tenant_networks.py and r0041_spanned_networks.py of migrations/versions/from_0032, and r0068_names_of_guests.py
-and r0071_network_vlans.py of from_0057, which explain columns; a test keeps both equal.
+and r0070_network_vlans.py of from_0057, which explain columns; a test keeps both equal.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from alembic import op
 
 from migrations.upgrading import driver_connection
 
-revision = "0071"
+revision = "0070"
 down_revision = "0069"
 
 _STATEMENTS = b"""
