@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--fault-every-seconds", type=float, default=2.5)
     parser.add_argument("--settle-seconds", type=float, default=150.0, help="how long everything may take to end")
+    parser.add_argument("--machines", type=int, default=3, help="bare-metal machines of the rack; 0: no rack")
     parser.add_argument("--ha", action="store_true", help="three PostgreSQL and three NATS servers, and their faults")
     parser.add_argument("--output", type=Path, help="write the report as JSON, and the history beside it")
     parser.add_argument("--keep", type=Path, help="run in this directory and leave it, logs included")
@@ -40,6 +41,7 @@ def main() -> int:
             asked.fault_every_seconds,
             asked.settle_seconds,
             ha=asked.ha,
+            machines=asked.machines,
         )
         report, history = run_campaign(options)
     sys.stdout.write("\n".join(report.lines()) + "\n")

@@ -32,6 +32,8 @@ from tests.campaign.keyvalue.clients import KeyClient, Namespace
 from tests.campaign.keyvalue.records import OPERATORS
 from tests.campaign.listening.casting import Tenancy, subscribers_of
 from tests.campaign.listening.subscribers import HttpSubscriber
+from tests.campaign.machines.casting import at_rack
+from tests.campaign.machines.place import MACHINE_PREFIX
 from tests.campaign.stage import Stage
 
 AnyClient = RentingClient | LivingClient | Operator | KeyClient | HookReceiver | HookOwner | Treasurer | FleetOperator
@@ -69,6 +71,8 @@ class CampaignOptions:
     """Whether operators change catalogue and fleet."""
     ha: bool = False
     """Three PostgreSQL and three NATS servers."""
+    machines: int = 3
+    """Bare-metal machines of a rack; 0: no rack."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
         clients += _at_windows(options, reservers, history)
         for number in range(options.starters):
             clients.append(StartingClient(f"starter {number}", reservers[number % RESERVERS], history))
-        clients.append(Operator(admins, sorted(history.nodes.values()), SEATS, history))
+        clients.append(Operator(admins, sorted(_with_agents(history).values()), SEATS, history))
         keepers = _keepers(options, tenancies, history)
         subscribed = list(tenancies)
         accounts = AccountCast([], [], [])
@@ -130,6 +134,7 @@ async def open_cast(stage: Stage, options: CampaignOptions, history: History) ->
             accounts = await open_accounts(opened, history, renters, admins, open_renter)
         clients += accounts.clients
         clients += _at_fleet(stage, admins, renters[0], history) if options.changes_fleet else []
+        clients += at_rack(stage, renters, admins, history)
         admin = await opened.enter_async_context(AsyncClient(stage.api_urls[0], stage.admin_key))
         # This client does not retry, so it sees every error of a server that has just been healed.
         quiet = QuietClient(patient[RESERVERS - 1], history)
@@ -164,7 +169,7 @@ def _at_fleet(
     stage: Stage, admins: Sequence[AsyncClient], buyer: Renter, history: History
 ) -> list[FleetOperator]:  # fmt: skip
     """Operators of catalogue and fleet; the nodes that tenants have from the start stay."""
-    present = dict(history.nodes)
+    present = _with_agents(history)
     nodes = sorted(present.values())
     return [
         CatalogueOperator(admins, buyer, history),
@@ -173,6 +178,11 @@ def _at_fleet(
         MaintenanceOperator(admins, nodes, history),
         SlotOperator(admins, nodes, history),
     ]
+
+
+def _with_agents(history: History) -> dict[str, uuid.UUID]:
+    """The nodes but the machines of the rack, which have an operator apart."""
+    return {name: id_ for name, id_ in history.nodes.items() if not name.startswith(MACHINE_PREFIX)}
 
 
 def _look_at_fleet(stage: Stage, history: History) -> None:

@@ -18,16 +18,17 @@ from tests.campaign.accounts import Accounts
 from tests.campaign.fleet_history import FLEET_EFFECTS, FleetHistory, FleetKind
 from tests.campaign.keyvalue.records import KeyRead, StatusSight
 from tests.campaign.listening.records import PolicySpan, Session
+from tests.campaign.machines.records import MachineHistory
 
 WriteKind = (
     Literal[
         "create", "take", "release", "force_release", "update", "hold", "confirm", "cancel", "commit", "hook", "hook_change",
-        "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove",
+        "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove", "verb",
     ]
     | FleetKind
 )  # fmt: skip
 """`take`: a create from a reservation; `update`: another end of an allocation; `commit`: a transaction of keys and values;
-`hook...`: of webhooks; `key_...`: of SSH keys."""
+`hook...`: of webhooks; `key_...`: of SSH keys; `verb`: of an active machine."""
 
 EFFECTS: dict[str, frozenset[str]] = {
     "create": frozenset({"provisioning.requested"}),
@@ -39,6 +40,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "confirm": frozenset({"reservation.confirmed"}),
     "cancel": frozenset({"reservation.cancelled"}),
     "commit": frozenset({"transaction"}),
+    "verb": frozenset({"allocation.verb_requested"}),
     **FLEET_EFFECTS,
     **dict.fromkeys(
         ("hook", "hook_change", "hook_rotate", "hook_delete", "hook_replay", "top_up", "withdraw", "key_add", "key_remove"),
@@ -251,6 +253,7 @@ class History:
     settled: dict[UUID, Sight] = field(default_factory=dict)
     """The last read of each allocation in the operator's list, after the run."""
     fleet: FleetHistory = field(default_factory=FleetHistory)
+    machines: MachineHistory = field(default_factory=MachineHistory)
 
     def moment(self, at: float) -> datetime:
         """That instant of the monotonic clock, as the servers' clocks showed it."""
@@ -290,6 +293,11 @@ class History:
             for kind in ("hooks", "messages"):
                 for entry in getattr(self.accounts, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")
+            for machine, lines in self.machines.seen.items():
+                for line in lines:
+                    file.write(json.dumps({"what": "machine", "machine": machine, "seen": line}) + "\n")
+            for run in self.machines.runs.values():
+                file.write(json.dumps({"what": "run", **asdict(run)}, default=str) + "\n")
             for kind in ("uses", "audited"):
                 for entry in getattr(self.fleet, kind):
                     file.write(json.dumps({"what": kind, **asdict(entry)}, default=str) + "\n")

@@ -27,6 +27,10 @@ from tests.campaign.judging.judging_nodes import NodeWatch
 from tests.campaign.judging.judging_tasks import check_refusals, ended_tasks
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.listening.ending import read_to_the_end
+from tests.campaign.machines.returning import settle_machines
+from tests.campaign.machines.stage import RackedStage
+from tests.campaign.machines.stories import stories_of
+from tests.campaign.machines.watching import MachineWatch
 from tests.campaign.report import Report, make_report
 from tests.campaign.schedule import plan_faults
 from tests.campaign.settling import Settler, catch_up, heal
@@ -56,8 +60,16 @@ class Disturbance(Protocol):
 
 def run_campaign(options: CampaignOptions) -> tuple[Report, History]:
     """Play a campaign and judge it. Raises what keeps the stage from starting."""
-    stage = Stage(options.directory, options.agents, options.plant, truncates=True, ha=options.ha)
-    return run_on(options, stage, _faults_of(options))
+    return run_on(options, stage_of(options), _faults_of(options))
+
+
+def stage_of(options: CampaignOptions) -> Stage:
+    """The stage of these options, not started."""
+    if options.machines:
+        return RackedStage(
+            options.directory, options.agents, options.plant, machines=options.machines, truncates=True, ha=options.ha
+        )
+    return Stage(options.directory, options.agents, options.plant, truncates=True, ha=options.ha)
 
 
 def run_on(
@@ -93,7 +105,10 @@ async def _play(
         history.log_age_seconds_min = LOG_AGE_SECONDS_MIN if stage.truncates else None
         subscriber = Subscriber(stage.endpoints.nats_url, history)
         listening = {one.name: one.run for one in cast.subscribers}
-        async with beside(subscriber=subscriber.run, node_watch=lambda: _look_at_nodes(watch, stage), **listening):
+        rack = MachineWatch(stage, history) if isinstance(stage, RackedStage) else None
+        watching = {} if rack is None else {"machine_watch": rack.run}
+        nodes = {"node_watch": lambda: _look_at_nodes(watch, stage)}
+        async with beside(subscriber=subscriber.run, **nodes, **watching, **listening):
             await _storm(options, stage, history, cast.clients, disturb(stage, history))
             timings["load"] = time.monotonic() - history.began
             healed = time.monotonic()
@@ -101,6 +116,8 @@ async def _play(
             stuck += await settle_hooks(
                 cast.hook_owners, history, lambda: subscriber.cursor, stage.endpoints.database_url
             )
+            if isinstance(stage, RackedStage):
+                stuck += await settle_machines(cast.admin, stage.places, options.settle_seconds)
             stuck += await online(cast.admin)
             stuck += await read_fleet(cast.admin, history)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]
@@ -113,6 +130,9 @@ async def _play(
             violations += [Violation("books read", sentence) for sentence in unread]
             violations += await _judge_workflows(stage, history)
             timings["settle"] = time.monotonic() - healed
+        if rack is not None:
+            await rack.read_end()
+            watch.stories |= stories_of(history.machines)
     judging = time.monotonic()
     watch.look()
     violations += judge_history(history)

@@ -44,6 +44,21 @@ class FaultKind(StrEnum):
     LAG = "lag"  # the standbys receive WAL late
     STANDBYS_LOST = "standbys_lost"  # both standbys die, then the primary is restarted, then the standbys are
     PARTITION = "partition"  # the other servers of NATS do not reach one
+    # With machines; the first eleven of one BMC, as tests/campaign/machines/bmcs.py switches it:
+    BMC_SILENT = "bmc_silent"  # takes commands and answers nothing
+    BMC_BUSY = "bmc_busy"  # 503
+    BMC_ERROR = "bmc_error"  # 500, also after the effect of a command
+    BMC_REFUSES_PASSWORD = "bmc_refuses_password"  # 401, and a change of the password is late
+    BMC_LIES = "bmc_lies"  # success without effect
+    BMC_DELAYS = "bmc_delays"  # success, and the effect a second later
+    BMC_QUEUES = "bmc_queues"  # no answer, and the effect a second later
+    BOOT_FORGOTTEN = "boot_forgotten"  # success, and no boot override is set
+    MEDIUM_EJECTED = "medium_ejected"  # a medium is out as soon as it is in
+    POWER_FLAPS = "power_flaps"  # every other read says the opposite
+    CERTIFICATE_CHANGED = "certificate_changed"  # another TLS certificate
+    BMCS_KILLED = "bmcs_killed"  # the process of all BMCs is killed, later started again
+    BMCS_FROZEN = "bmcs_frozen"  # it is stopped for less than a BMC may hold a command
+    DEPLOY_KILLED = "deploy_killed"  # the deploy system of a machine dies in a step, and the machine hangs
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,10 @@ class Targets:
     """The PostgreSQL servers under Patroni, as one target; one or none."""
     members: Sequence[str] = ()
     """NATS servers of a cluster."""
+    bmcs: Sequence[str] = ()
+    """The process of the BMCs; one or none."""
+    machines: Sequence[str] = ()
+    """Machines of a rack."""
 
 
 LINK_KINDS = (
@@ -101,6 +120,11 @@ LINK_KINDS = (
 CLUSTER_KINDS = (
     FaultKind.PRIMARY_KILLED, FaultKind.PRIMARY_LOST, FaultKind.PRIMARY_FROZEN, FaultKind.SWITCHOVER, FaultKind.LAG,
     FaultKind.STANDBYS_LOST,
+)  # fmt: skip
+BMC_KINDS = (
+    FaultKind.BMC_SILENT, FaultKind.BMC_BUSY, FaultKind.BMC_ERROR, FaultKind.BMC_REFUSES_PASSWORD, FaultKind.BMC_LIES,
+    FaultKind.BMC_DELAYS, FaultKind.BMC_QUEUES, FaultKind.BOOT_FORGOTTEN, FaultKind.MEDIUM_EJECTED, FaultKind.POWER_FLAPS,
+    FaultKind.CERTIFICATE_CHANGED,
 )  # fmt: skip
 SECONDS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.KILL: (0.0, 2.0),
@@ -136,6 +160,10 @@ SECONDS: Mapping[FaultKind, tuple[float, float]] = {
     FaultKind.LAG: (3.0, 8.0),
     FaultKind.STANDBYS_LOST: (8.0, 12.0),
     FaultKind.PARTITION: (3.0, 8.0),
+    **dict.fromkeys(BMC_KINDS, (1.0, 8.0)),
+    FaultKind.BMCS_KILLED: (0.0, 2.0),
+    FaultKind.BMCS_FROZEN: (0.3, 1.2),
+    FaultKind.DEPLOY_KILLED: (8.0, 16.0),
 }
 SWITCHES = (
     "lease_conflict", "image_download", "image_checksum", "vfio", "guest_definition", "guest_marker", "wipe_fails",
@@ -187,6 +215,10 @@ WEIGHTS: Mapping[FaultKind, int] = {
     FaultKind.LAG: 4,
     FaultKind.STANDBYS_LOST: 6,
     FaultKind.PARTITION: 6,
+    **dict.fromkeys(BMC_KINDS, 3),
+    FaultKind.BMCS_KILLED: 4,
+    FaultKind.BMCS_FROZEN: 3,
+    FaultKind.DEPLOY_KILLED: 4,
 }
 QUIET_SECONDS = 2.0
 """Nothing is hurt so shortly after a campaign began, and a target has as long to itself between two injuries."""
@@ -236,6 +268,8 @@ def candidates(kind: FaultKind, targets: Targets) -> Sequence[str]:
         return targets.links
     if kind in CLUSTER_KINDS:
         return targets.cluster
+    if kind in BMC_KINDS:
+        return targets.machines
     everything = [*targets.processes, *targets.servers]
     pools: Mapping[FaultKind, Sequence[str]] = {
         FaultKind.KILL: everything,
@@ -254,5 +288,8 @@ def candidates(kind: FaultKind, targets: Targets) -> Sequence[str]:
         FaultKind.WIPE: targets.stores,
         FaultKind.BREAK: targets.nodes,
         FaultKind.PARTITION: targets.members,
+        FaultKind.BMCS_KILLED: targets.bmcs,
+        FaultKind.BMCS_FROZEN: targets.bmcs,
+        FaultKind.DEPLOY_KILLED: targets.machines,
     }
     return pools[kind]

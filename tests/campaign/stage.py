@@ -51,6 +51,7 @@ SANDBOX_AGENTS = 3
 
 PORT = re.compile(r"(?<=127\.0\.0\.1:)[0-9]+|(?<=port=)[0-9,]+")
 """The ports of an address: one for each server, or the list of those of several PostgreSQL servers."""
+AGENT_PREFIX = "agent "
 POSTGRES = {"max_wal_size": "256MB"}
 """So little that a small file system holds it."""
 
@@ -232,10 +233,9 @@ class Stage(Stack):
     @property
     def targets(self) -> Targets:
         """What faults may hit here."""
-        children = [(child.name, child.plan) for child in self._children]
-        agents = [name for name, plan in children if plan.module == "node_agent"]
+        agents = [name for name in self.process_names if name.startswith(AGENT_PREFIX)]
         sorts: dict[str, list[str]] = {}
-        for name, _ in children:
+        for name in self.process_names:
             sorts.setdefault(sort_of_process(name), []).append(name)
         small = ["postgres"] if self.disk is not None else []
         alone = self.cluster is None
@@ -273,14 +273,14 @@ class Stage(Stack):
     @property
     def agent_directories(self) -> dict[str, Path]:
         """State directories of all agents, by the node's name."""
-        names = [child.name.removeprefix("agent ") for child in self._children if child.plan.module == "node_agent"]
+        names = [c.name.removeprefix(AGENT_PREFIX) for c in self._children if c.name.startswith(AGENT_PREFIX)]
         return {name: self.state.agent(name) for name in names}
 
     @property
     def agent_logs(self) -> dict[str, Path]:
         """Logs of all agents, by the node's name."""
-        agents = (child for child in self._children if child.plan.module == "node_agent")
-        return {child.name.removeprefix("agent "): child.log for child in agents}
+        agents = (child for child in self._children if child.name.startswith(AGENT_PREFIX))
+        return {child.name.removeprefix(AGENT_PREFIX): child.log for child in agents}
 
     def _child(self, name: str) -> ChildProcess | None:
         return next((child for child in self._children if child.name == name), None)

@@ -23,6 +23,8 @@ TARGETS = Targets(
     stores=["nats"],
     cluster=["postgres cluster"],
     members=["nats-1"],
+    bmcs=["bmcs"],
+    machines=["machine-1"],
 )
 SEEDS = st.integers(min_value=0, max_value=2**32)
 

@@ -3,6 +3,7 @@
 BERTH_CRASH_AT=<label>:<n>   the process kills itself (SIGKILL) when the label is reached for the n-th time
 BERTH_CRASH_AT_FILE=<path>   the same, by what the file says when a point is reached, so that a running process can be armed
 BERTH_BMC_QUEUE_SECONDS=<s>  the agent of a site waits so long for commands that a BMC may hold, instead of 30 s
+BERTH_HURRIED_SITES=<port>   sites have short deadlines, SSH servers of machines this port, and requests to BMCs name their attempt
 BERTH_PLANTED_BUG=<name>     one bug of `planted_bugs.py` is planted before the module runs
 Exit status 2 with one sentence if the module, the label, the number or the name is unknown.
 """
@@ -18,6 +19,8 @@ from pathlib import Path
 
 from berth.process import crash_points
 from tests.testbuild import planting
+from tests.testbuild.attributing import attribute_requests
+from tests.testbuild.hurrying import hurry_agent, hurry_control_plane
 from tests.testbuild.killing import kill_at, written_in
 from tests.testbuild.planted_bugs import PLANTED_BUGS
 
@@ -57,6 +60,15 @@ def hurry(seconds: float) -> None:
     planting.replace(bmcs, "DEADLINES", dataclasses.replace(bmcs.DEADLINES, queue_seconds=seconds))
 
 
+def hurry_sites(module: str, ssh_port: int) -> None:
+    """The short deadlines of a campaign's machines, and requests to BMCs that name their attempt."""
+    if module == "node_agent":
+        hurry_agent()
+        attribute_requests()
+    else:
+        hurry_control_plane(ssh_port)
+
+
 def plant(name: str) -> None:
     """Plant one bug. Raises `Unknown`."""
     if name not in PLANTED_BUGS:
@@ -76,6 +88,8 @@ def main() -> None:
             arm_by_file(module, crash_file)
         if seconds := os.environ.get("BERTH_BMC_QUEUE_SECONDS"):
             hurry(float(seconds))
+        if port := os.environ.get("BERTH_HURRIED_SITES"):
+            hurry_sites(module, int(port))
         if bug := os.environ.get("BERTH_PLANTED_BUG"):
             plant(bug)
     except Unknown as unknown:

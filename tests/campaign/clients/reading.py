@@ -44,7 +44,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "create": CreatedAllocation, "take": CreatedAllocation, "release": Allocation, "force_release": Allocation,
     "update": Allocation, "hold": Reservation, "confirm": Reservation, "cancel": Reservation, "commit": Commit,
     "hook": Webhook, "hook_change": Webhook, "hook_rotate": Webhook, "hook_replay": Replayed, "hook_delete": Empty,
-    "top_up": Payment, "withdraw": Payment, "key_add": SshKey, "key_remove": Empty,
+    "top_up": Payment, "withdraw": Payment, "key_add": SshKey, "key_remove": Empty, "verb": Allocation,
     **FLEET_ANSWERS,
 }  # fmt: skip
 """What each kind of write is answered."""

@@ -28,7 +28,7 @@ REFUSALS = frozenset(
      "image_unavailable", "resource_busy", "resource_not_found", "resource_out_of_service", "resource_not_allocatable",
      "reservation_not_found", "reservation_retired", "holder_mismatch", "ttl_out_of_range", "window_invalid",
      "balance_depleted", "balance_out_of_bounds", "webhook_busy", "webhook_keys_full",
-     "image_in_use", "node_in_use", "maintenance_conflict", "maintenance_window_invalid"}
+     "image_in_use", "node_in_use", "verb_in_progress", "maintenance_conflict", "maintenance_window_invalid"}
 )  # fmt: skip
 """Codes of business refusals: remembered with the key (docs/reference/http-api.md)."""
 

@@ -18,7 +18,8 @@ from tests.campaign.faults.high_availability import (
 from tests.campaign.faults.links import MODES, Link, Vanish
 from tests.campaign.faults.processes import Break, Clock, Expire, Kill, Pause, Restart, Roll, SlowFsync, Starve
 from tests.campaign.faults.stores import Full, Wipe
-from tests.campaign.schedule import Fault, FaultKind
+from tests.campaign.machines.faults import BmcFault, DeployKilled
+from tests.campaign.schedule import BMC_KINDS, Fault, FaultKind
 from tests.campaign.stage import Stage
 
 ACTS: Mapping[FaultKind, Callable[[Stage, Fault], Act]] = {
@@ -45,5 +46,9 @@ ACTS: Mapping[FaultKind, Callable[[Stage, Fault], Act]] = {
     FaultKind.LAG: Lag,
     FaultKind.STANDBYS_LOST: StandbysLost,
     FaultKind.PARTITION: Partition,
+    **dict.fromkeys(BMC_KINDS, BmcFault),
+    FaultKind.BMCS_KILLED: Kill,
+    FaultKind.BMCS_FROZEN: Pause,
+    FaultKind.DEPLOY_KILLED: DeployKilled,
     **dict.fromkeys(MODES, Link),
 }

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.campaign.schedule import LINK_KINDS, ROLL_PREFIX, FaultKind
+from tests.campaign.schedule import BMC_KINDS, LINK_KINDS, ROLL_PREFIX, FaultKind
 
-PROCESS, AGENT, DRIVER = "process", "agent", "driver"
+PROCESS, AGENT, DRIVER, SITE_AGENT = "process", "agent", "driver", "site agent"
+BMC, BMCS, MACHINE = "BMC", "every BMC", "machine"
 POSTGRES, NATS, TEMPORAL, CLUSTER = "PostgreSQL", "NATS", "Temporal", "PostgreSQL cluster"
 NATS_MEMBER = "one of three NATS"
 TO_POSTGRES, TO_NATS, TO_TEMPORAL, TO_NODE_API = (
@@ -41,7 +42,56 @@ def _each(seconds: float, *sorts: str) -> dict[str, float]:
     return dict.fromkeys(sorts, seconds)
 
 
-PARTS = {**_each(20, PROCESS, AGENT), **_each(30, POSTGRES, NATS, TEMPORAL)}
+PARTS = {**_each(20, PROCESS, AGENT, SITE_AGENT), **_each(30, POSTGRES, NATS, TEMPORAL)}
+MACHINE_ENTRIES = (
+    Entry(
+        FaultKind.BMC_SILENT, _each(20, BMC), "it takes commands and answers nothing",
+        "a command without an answer is unknown, never failed, and is not sent again",
+    ),
+    Entry(FaultKind.BMC_BUSY, _each(20, BMC), "503 to everything", "a step ends by its deadline"),
+    Entry(
+        FaultKind.BMC_ERROR, _each(20, BMC), "500 to everything, to commands after their effect", "the state counts, not the answer",
+    ),
+    Entry(
+        FaultKind.BMC_REFUSES_PASSWORD, _each(20, BMC), "401 to everything, and a new password counts a second after its change",
+        "the newest two passwords of the store open the BMC",
+    ),
+    Entry(FaultKind.BMC_LIES, _each(20, BMC), "success without an effect", "nothing is believed that was not read back"),
+    Entry(
+        FaultKind.BMC_DELAYS, _each(20, BMC), "success at once, the effect of commands a second later",
+        "a power state counts once no command can be queued",
+    ),
+    Entry(
+        FaultKind.BMC_QUEUES, _each(20, BMC), "no answer, the effect of commands a second later: a queued On arrives after Off",
+        "a power state counts once no command can be queued",
+    ),
+    Entry(
+        FaultKind.BOOT_FORGOTTEN, _each(20, BMC), "success, and the boot override stays as it was", "boot once is read back",
+    ),
+    Entry(
+        FaultKind.MEDIUM_EJECTED, _each(20, BMC), "a medium is out as soon as it is in", "only the hello proves the boot",
+    ),
+    Entry(
+        FaultKind.POWER_FLAPS, _each(20, BMC), "every other read of the power state says the opposite",
+        "a power state counts once it has not changed for as long as a command may be queued",
+    ),
+    Entry(
+        FaultKind.CERTIFICATE_CHANGED, _each(20, BMC), "it has another TLS certificate; then the first again",
+        "nothing is sent to it before an operator decides",
+    ),
+    Entry(
+        FaultKind.BMCS_KILLED, _each(20, BMCS), "SIGKILL of the process of all BMCs, started again after 0 to 2 s; machines run on",
+        "a run ends in done, undone or quarantine",
+    ),
+    Entry(
+        FaultKind.BMCS_FROZEN, _each(20, BMCS), "SIGSTOP of that process for 0.3 to 1.2 s, less than a BMC may hold a command",
+        "a power state counts once no command can be queued",
+    ),
+    Entry(
+        FaultKind.DEPLOY_KILLED, _each(20, MACHINE), "its next deploy system dies in a step, and the machine hangs",
+        "a run ends by its deadline, and the disk is wiped by the next one",
+    ),
+)  # fmt: skip
 CATALOGUE: tuple[Entry, ...] = (
     Entry(
         FaultKind.KILL, {**PARTS, NATS_MEMBER: 30},
@@ -66,7 +116,7 @@ CATALOGUE: tuple[Entry, ...] = (
         "P9, P10: what one process leaves another one continues",
     ),
     Entry(
-        FaultKind.CLOCK, _each(20, PROCESS, AGENT),
+        FaultKind.CLOCK, _each(20, PROCESS, AGENT, SITE_AGENT),
         "the wall clock of one process steps by one hour, forward or back, and steps back after 2 to 8 s",
         "P5: deadlines are evaluated by PostgreSQL's clock; P10: agents evaluate expiry by the server's time",
     ),
@@ -157,6 +207,7 @@ CATALOGUE: tuple[Entry, ...] = (
         FaultKind.PARTITION, _each(30, NATS_MEMBER), "two NATS servers and the third do not reach each other",
         "P3: one order, from the side with the majority",
     ),
+    *MACHINE_ENTRIES,
 )  # fmt: skip
 
 
@@ -181,6 +232,12 @@ def sort_of(kind: str, target: str) -> str:
         return NATS_MEMBER
     if target.startswith("agent "):
         return AGENT
+    if target.startswith("site-agent"):
+        return SITE_AGENT
+    if target == "bmcs":
+        return BMCS
+    if target.startswith("machine-"):
+        return BMC if kind in BMC_KINDS else MACHINE
     return SERVERS.get(target, PROCESS)
 
 

@@ -15,7 +15,8 @@ from migrations.roles import Role
 from node_agent.identity import IdentityStore, validity
 from tests.campaign.faults.catalogue import sort_of
 from tests.campaign.faults.links import MODES
-from tests.campaign.schedule import DETAILS, Fault, FaultKind, Targets, candidates
+from tests.campaign.machines.faults import is_armed, is_switched
+from tests.campaign.schedule import BMC_KINDS, DETAILS, Fault, FaultKind, Targets, candidates
 from tests.campaign.stage import Stage
 from tests.proxy import Mode
 
@@ -99,6 +100,10 @@ EFFECTS: dict[FaultKind, Callable[[Stage, Fault], bool]] = {
     FaultKind.BREAK: lambda stage, fault: (
         query(stage, "select faults from nodes where name = %s", fault.target) == [({fault.detail: "1"},)]
     ),
+    **dict.fromkeys(BMC_KINDS, is_switched),
+    FaultKind.BMCS_KILLED: lambda stage, fault: stage.ends(fault.target),
+    FaultKind.BMCS_FROZEN: lambda stage, fault: statuses(stage, fault) == {"stopped"},
+    FaultKind.DEPLOY_KILLED: is_armed,
     **dict.fromkeys(MODES, lambda stage, fault: stage.links.by_name[fault.target].mode is MODES[fault.kind]),
 }
 """What shows that the fault is there."""

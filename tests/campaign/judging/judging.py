@@ -16,13 +16,14 @@ from tests.campaign.judging.judging_rights import judge_rights
 from tests.campaign.judging.judging_windows import judge_windows
 from tests.campaign.keyvalue.judging_keys import judge_keys
 from tests.campaign.listening.judging_sessions import judge_sessions
+from tests.campaign.machines.judging_machines import judge_machines
 
 
 def judge_history(history: History) -> list[Violation]:
     """What clients, the subscriber and both together saw broken."""
     judges = (
         judge_clients, judge_reads, judge_operations, judge_reservations, judge_rights, judge_windows, judge_events,
-        judge_keys, judge_sessions, judge_webhooks, judge_ledger, judge_quotas, judge_fleet,
+        judge_keys, judge_sessions, judge_webhooks, judge_ledger, judge_quotas, judge_fleet, judge_machines,
     )  # fmt: skip
     observed = [Violation(check, sentence) for check, sentence in history.observed]
     return [*observed, *(violation for judge in judges for violation in judge(history))]
