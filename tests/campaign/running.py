@@ -27,7 +27,7 @@ from tests.campaign.judging.judging_nodes import NodeWatch
 from tests.campaign.judging.judging_tasks import check_refusals, ended_tasks
 from tests.campaign.judging.judging_workflows import judge_workflows
 from tests.campaign.listening.ending import read_to_the_end
-from tests.campaign.machines.returning import settle_machines
+from tests.campaign.machines.returning import MachineSettler
 from tests.campaign.machines.stage import RackedStage
 from tests.campaign.machines.stories import stories_of
 from tests.campaign.machines.watching import MachineWatch
@@ -117,7 +117,7 @@ async def _play(
                 cast.hook_owners, history, lambda: subscriber.cursor, stage.endpoints.database_url
             )
             if isinstance(stage, RackedStage):
-                stuck += await settle_machines(cast.admin, stage.places, options.settle_seconds)
+                stuck += await MachineSettler(cast.admin, stage.places, history).settle(options.settle_seconds)
             stuck += await online(cast.admin)
             stuck += await read_fleet(cast.admin, history)
             violations += [Violation("reaches its end", sentence) for sentence in stuck]

@@ -3,7 +3,7 @@
 BERTH_CRASH_AT=<label>:<n>   the process kills itself (SIGKILL) when the label is reached for the n-th time
 BERTH_CRASH_AT_FILE=<path>   the same, by what the file says when a point is reached, so that a running process can be armed
 BERTH_BMC_QUEUE_SECONDS=<s>  the agent of a site waits so long for commands that a BMC may hold, instead of 30 s
-BERTH_HURRIED_SITES=<port>   sites have short deadlines, SSH servers of machines this port, and requests to BMCs name their attempt
+BERTH_HURRIED_SITES=<port>   sites have short deadlines, machines this SSH port, and requests to BMCs name their attempt
 BERTH_PLANTED_BUG=<name>     one bug of `planted_bugs.py` is planted before the module runs
 Exit status 2 with one sentence if the module, the label, the number or the name is unknown.
 """

@@ -23,8 +23,11 @@ def attribute_requests() -> None:
     perform, send = BmcEffects.carry_out, GuardedTransport.handle_async_request
 
     async def carry_out(self: BmcEffects, order: Order) -> BmcTaskReport:
-        _ATTEMPT.set(f"{order.lease_fence} {order.body.fence} {order.body.type}")
-        return await perform(self, order)
+        before = _ATTEMPT.set(f"{order.lease_fence} {order.body.fence} {order.body.type}")
+        try:
+            return await perform(self, order)
+        finally:
+            _ATTEMPT.reset(before)
 
     async def handle(self: GuardedTransport, request: httpx.Request) -> httpx.Response:
         if _ATTEMPT.get():

@@ -24,6 +24,7 @@ from tests.testbuild import (
 from tests.testbuild import bugs_under_faults as under_faults
 from tests.testbuild.bugs_of_accounts import ACCOUNT_BUGS
 from tests.testbuild.bugs_of_database import DATABASE_SQL
+from tests.testbuild.bugs_of_machines import MACHINE_BUGS
 from tests.testbuild.planting import unplant
 
 PLANTED_BUGS: dict[str, Callable[[], None]] = {
@@ -61,6 +62,7 @@ PLANTED_BUGS: dict[str, Callable[[], None]] = {
     "acknowledge_before_effect": bugs_of_worker.acknowledge_first,
     "default_reuse_policy": bugs_of_worker.reuse_workflow_ids,
     **ACCOUNT_BUGS,
+    **MACHINE_BUGS,
     "own_clock": under_faults.judge_by_wall_clock,
     "ended_sessions_kept": under_faults.keep_ended_sessions,
     "acknowledged_without_room": under_faults.acknowledge_without_room,

@@ -50,7 +50,8 @@ MACHINE_ENTRIES = (
     ),
     Entry(FaultKind.BMC_BUSY, _each(20, BMC), "503 to everything", "a step ends by its deadline"),
     Entry(
-        FaultKind.BMC_ERROR, _each(20, BMC), "500 to everything, to commands after their effect", "the state counts, not the answer",
+        FaultKind.BMC_ERROR, _each(20, BMC), "500 to everything, to commands after their effect",
+        "the state counts, not the answer",
     ),
     Entry(
         FaultKind.BMC_REFUSES_PASSWORD, _each(20, BMC), "401 to everything, and a new password counts a second after its change",
@@ -80,7 +81,7 @@ MACHINE_ENTRIES = (
         "nothing is sent to it before an operator decides",
     ),
     Entry(
-        FaultKind.BMCS_KILLED, _each(20, BMCS), "SIGKILL of the process of all BMCs, started again after 0 to 2 s; machines run on",
+        FaultKind.BMCS_KILLED, _each(20, BMCS), "SIGKILL of the process of all BMCs, started after 0 to 2 s; machines run on",
         "a run ends in done, undone or quarantine",
     ),
     Entry(

@@ -20,7 +20,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from berth.process.health_server import serve_health
-from node_agent.redfish.clock import SystemClock
+from node_agent.redfish.clock import Clock, SystemClock
 from tests.campaign.machines.place import FIRST_PASSWORD, USER, Place, places_of
 from tests.support.bmc.faults import Fault, Rule
 from tests.support.bmc.machine import SYSTEM, Options, StubMachine
@@ -64,10 +64,10 @@ class Kept:
     boot: int = 0
 
     @classmethod
-    def load(cls, place: Place) -> Kept:
+    def load(cls, place: Place, clock: Clock) -> Kept:
         """As it was left; at first off, with the first password."""
         options = Options(lockout_after=sys.maxsize)
-        machine = StubMachine(SystemClock(), options, passwords={USER: FIRST_PASSWORD})
+        machine = StubMachine(clock, options, passwords={USER: FIRST_PASSWORD})
         found = place.read("bmc")
         for name in _KEPT:
             if name in found:
@@ -97,8 +97,8 @@ class Kept:
 class KeptService(StubService):
     """The BMC of a machine whose state is stored before each answer."""
 
-    def __init__(self, place: Place) -> None:
-        self.kept = Kept.load(place)
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self.kept = Kept.load(place, clock)
         super().__init__(self.kept.machine)
         self.switch = ""
         self._reads = 0
@@ -154,7 +154,7 @@ def _context(place: Place, number: int) -> ssl.SSLContext:
 
 async def serve(place: Place) -> None:
     """Serve one BMC, anew when its certificate has changed."""
-    service = KeptService(place)
+    service = KeptService(place, SystemClock())
     while True:
         number = service.certificate
         async with serving(service, _context(place, number), place.port):

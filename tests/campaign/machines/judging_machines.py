@@ -85,12 +85,15 @@ def tenancies(machine: str, lines: list[Seen]) -> list[Tenancy]:
     """When systems of tenants ran on a machine, as its power and its disk say."""
     found = []
     running: Seen | None = None
+    boot = 0
     for line in lines:
-        if running is not None and line["what"] in ("power", "tenant"):
+        # The system's line may come before that of the start which it is of: they are of two processes.
+        is_end = line["what"] == "tenant" or (line["what"] == "power" and (line["state"] == "Off" or line["boot"] > boot))
+        if running is not None and is_end:
             found.append(Tenancy(machine, UUID(running["allocation"]), running["at"], line["at"]))
             running = None
         if line["what"] == "tenant":
-            running = line
+            running, boot = line, line["boot"]
     if running is not None:
         found.append(Tenancy(machine, UUID(running["allocation"]), running["at"], inf))
     return found

@@ -11,7 +11,7 @@ from tests.campaign.clients.fleet import changes
 from tests.campaign.clients.fleet.operator import FleetOperator
 from tests.campaign.history import History
 from tests.campaign.machines.place import Place
-from tests.campaign.machines.returning import repin, return_machine
+from tests.campaign.machines.returning import repin, return_slots
 
 EMPTY_SECONDS_MAX = 40.0
 INSPECT_SECONDS_MAX = 60.0
@@ -47,11 +47,8 @@ class RackOperator(FleetOperator):
         await self._try("describe", lambda client: client.describe_bmc(self._node_id(place)))
 
     async def _return(self, place: Place) -> None:
-        async def act(client: AsyncClient) -> None:
-            node = await client.get_node(place.name)
-            await return_machine(client, place, node)
-
-        await self._try("return", act)
+        await self._try("return", lambda client: return_slots(client, self._node_id(place)))
+        await self._uncordon(place)
 
     async def _inspect_again(self, place: Place) -> None:
         """Cordon the machine; inspect it if it is empty, and stop the run at times; uncordon it."""

@@ -1,4 +1,4 @@
-"""The files of each machine of the rack, by which its BMC, what runs on it, faults and checks agree, whichever of them was killed.
+"""The files of each machine of the rack, by which BMC, system, faults and checks agree, whichever was killed.
 
 `seen.jsonl` is the evidence: a line for each thing that happened, with the time of the monotonic clock, which all processes of a
 host share. A line is one write, so that a killed process leaves no half of one before another.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from berth.client import AsyncClient, BerthError, InvalidState, Node
+from berth.client import AsyncClient, BerthError, Node
+from tests.campaign.clients.fleet import changes
+from tests.campaign.clients.writes import Write
+from tests.campaign.clients.writing import Writer
+from tests.campaign.history import History
 from tests.campaign.machines.place import CERTIFICATES, Place
 from tests.support.waiting import pause
 
@@ -32,54 +37,63 @@ async def repin(admin: AsyncClient, place: Place, node_id: UUID) -> bool:
     return True
 
 
-async def return_machine(admin: AsyncClient, place: Place, node: Node) -> str | None:
-    """One step of an operator towards service; None: the machine is in service, with all its slots free or used.
-
-    Raises BerthError, as servers fail.
-    """
-    await repin(admin, place, node.id)
-    out = [one async for one in admin.iterate_quarantines(node.id)]
+async def return_slots(admin: AsyncClient, node_id: UUID) -> list[str]:
+    """Return what is in quarantine on a machine, and the reasons for which it was. Raises BerthError, as servers fail."""
+    out = [one async for one in admin.iterate_quarantines(node_id)]
     for one in out:
-        await admin.return_slot(node.id, one.slot_index, note=NOTE, without_burn_in=True)
-    if node.state == "cordoned" and not out:
-        await admin.uncordon_node(node.id)
-        return "uncordoned"
-    if out:
-        return f"{len(out)} slots returned: {out[0].reason}"
-    if node.state == "active" and node.online:
-        return None
-    return f"is {node.state}, online {node.online}"
+        await admin.return_slot(node_id, one.slot_index, note=NOTE, without_burn_in=True)
+    return [one.reason for one in out]
 
 
-async def settle_machines(admin: AsyncClient, places: Sequence[Place], seconds: float) -> list[str]:
-    """Return every machine into service, off and idle; a sentence for each that is not in time."""
-    until = time.monotonic() + seconds
-    while True:
-        left = [sentence for place in places if (sentence := await _is_missing(admin, place)) is not None]
-        if not left or time.monotonic() > until:
-            return left
-        await pause(AGAIN_SECONDS)
+class MachineSettler:
+    """Returns every machine into service at the end of a campaign."""
 
+    def __init__(self, admin: AsyncClient, places: Sequence[Place], history: History) -> None:
+        self._admin = admin
+        self._places = places
+        self._writer = Writer("machine settler", [admin], history, random.Random("machines"))
+        self._numbers = iter(range(1_000_000))
 
-async def _is_missing(admin: AsyncClient, place: Place) -> str | None:
-    try:
-        node = await admin.get_node(place.name)
-        run = await admin.get_deploy_run(node.id)
+    async def settle(self, seconds: float) -> list[str]:
+        """Wait until each is in service, off and idle; a sentence for each that is not in time."""
+        until = self._writer.give_up_at = time.monotonic() + seconds
+        while True:
+            left = [sentence for place in self._places if (sentence := await self._step(place)) is not None]
+            if not left or time.monotonic() > until:
+                return left
+            await pause(AGAIN_SECONDS)
+
+    async def _step(self, place: Place) -> str | None:
+        """One step towards service, and what is missing; None: nothing."""
+        try:
+            step = await self._towards_service(place)
+        except BerthError as error:
+            step = f"{error.code}: {error.detail}"
+        return None if step is None else f"{place.name}: {step}"
+
+    async def _towards_service(self, place: Place) -> str | None:
+        node = await self._admin.get_node(place.name)
+        run = await self._admin.get_deploy_run(node.id)
         if run.outcome is None:
-            return f"{place.name}: its {run.kind} is at {run.step}"
-        step = await return_machine(admin, place, node)
-        if step is None and (place.read("bmc")["power"], place.read("bmc")["image"]) != ("Off", None):
-            step = await _switch_off(admin, node.id)
-    except BerthError as error:
-        return f"{place.name}: {error.code}: {error.detail}"
-    return None if step is None else f"{place.name}: {step}"
+            return f"its {run.kind} is at {run.step}"
+        if await repin(self._admin, place, node.id):
+            return "its certificate was changed"
+        if reasons := await return_slots(self._admin, node.id):
+            return f"slots were returned: {reasons[0]}"
+        bmc = place.read("bmc")
+        if (bmc["power"], bmc["image"]) != ("Off", None):
+            return await self._inspect(node)
+        if node.state in ("cordoned", "draining"):
+            await self._write(changes.uncordon, node.id)
+            return f"was {node.state}"
+        return None if node.online else "is offline"
 
+    async def _inspect(self, node: Node) -> str:
+        """A run ends what a failed end has left on the machine."""
+        if node.state == "active":
+            await self._write(changes.cordon, node.id)
+        await self._admin.run_deploy_system(node.id, kind="inspect")
+        return "is on, or has a medium: inspected once more"
 
-async def _switch_off(admin: AsyncClient, node_id: UUID) -> str:
-    """A machine that a failed end has left on, which its quarantine has told: cordon it and end what runs there."""
-    try:
-        await admin.cordon_node(node_id)
-        await admin.run_deploy_system(node_id, kind="inspect")
-    except InvalidState as refused:
-        return f"is on, and cannot be inspected: {refused.detail}"
-    return "is on: inspected once more"
+    async def _write(self, make: Callable[[str, UUID], Write], node_id: UUID) -> None:
+        await self._writer.write(make(f"settle.machine.{next(self._numbers)}", node_id))

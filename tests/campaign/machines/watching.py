@@ -16,17 +16,17 @@ from node_agent.key_set import read_public_keys, root_keys
 from orchestrator.wipes.certificate import CertificateRefused, read_certificate, verify_certificate
 from tests.campaign.history import History
 from tests.campaign.machines.place import USER, Place
-from tests.campaign.machines.records import Certified, Quarantined, RunSight
+from tests.campaign.machines.records import Certified, MachineHistory, Quarantined, RunSight
 from tests.campaign.machines.stage import RackedStage
 from tests.support.waiting import pause
 
 LOOK_SECONDS = 1.0
-_RUNS = """
+RUNS = """
 select r.id, n.name as machine, r.kind, r.step, r.allocation_id, r.outcome, r.failure,
        case when r.ended_at is null then extract(epoch from clock_timestamp() - r.waits_until) else 0 end as late
 from deploy_runs r join nodes n on n.id = r.node_id
 """
-_PASSWORDS = """
+PASSWORDS = """
 select b.site_id, b.node_id, c.generation, c.sealed from node_bmcs b join nodes n on n.id = b.node_id
 join bmc_credentials c on c.node_id = b.node_id and c.recipient = b.site_id
 where n.name = %s order by c.generation desc limit 2
@@ -62,35 +62,19 @@ class MachineWatch:
                 self._stage.endpoints.database_url, autocommit=True, connect_timeout=3, row_factory=dict_row,
                 options="-c statement_timeout=3000 -c lock_timeout=2000",
             ) as connection:  # fmt: skip
-                for row in await (await connection.execute(_RUNS)).fetchall():
-                    self._note_run(row)
+                for row in await (await connection.execute(RUNS)).fetchall():
+                    run_sight(self._found, row)
                 for place in self._stage.places:
                     await self._compare_password(connection, place)
         except psycopg.Error:
             return  # a fault; the next look comes
 
-    def _note_run(self, row: dict[str, Any]) -> None:
-        late = max(0.0, float(row.pop("late")))
-        before = self._found.runs.get(row["id"])
-        self._found.runs[row["id"]] = RunSight(**row, late_seconds=max(late, before.late_seconds if before else 0.0))
-
     async def _compare_password(self, connection: psycopg.AsyncConnection[dict[str, Any]], place: Place) -> None:
-        """The password of the BMC is one of the newest two that the recovery key opens. One that changes meanwhile is not judged."""
+        """One that changes meanwhile is not judged."""
         before = place.read("bmc").get("passwords", {}).get(USER)
-        rows = await (await connection.execute(_PASSWORDS, (place.name,))).fetchall()
-        if before is None or place.read("bmc")["passwords"][USER] != before:
-            return
-        opened = [self._opened(row) for row in rows]
-        if before not in opened:
-            generations = [row["generation"] for row in rows]
-            self._found.strange_passwords.append(f"{place.name}: none of the generations {generations} opens its BMC")
-
-    def _opened(self, row: dict[str, Any]) -> str | None:
-        purpose = Purpose(row["site_id"], row["node_id"], row["generation"])
-        try:
-            return unseal(row["sealed"], purpose, row["site_id"], self._key)
-        except SealBroken:
-            return None
+        rows = await (await connection.execute(PASSWORDS, (place.name,))).fetchall()
+        if before is not None and place.read("bmc")["passwords"][USER] == before:
+            self._found.strange_passwords += strange_password(place.name, before, rows, self._key)
 
     async def read_end(self) -> None:
         """Read everything once more, when nothing is allocated."""
@@ -105,6 +89,28 @@ class MachineWatch:
             self._found.open_tasks = [str(row["?column?"]) for row in connection.execute(_OPEN)]
         roots = self._stage.authority.root_keys
         self._found.certificates = {row["allocation_id"]: certified(row, roots) for row in rows}
+
+
+def run_sight(found: MachineHistory, row: dict[str, Any]) -> None:
+    """Note a run as it is now."""
+    late = max(0.0, float(row.pop("late")))
+    before = found.runs.get(row["id"])
+    found.runs[row["id"]] = RunSight(**row, late_seconds=max(late, before.late_seconds if before else 0.0))
+
+
+def strange_password(machine: str, password: str, rows: list[dict[str, Any]], key: X25519PrivateKey) -> list[str]:
+    """A sentence if none of these rows of the store opens to the password that the BMC has, with the recovery key."""
+    if password in [_opened(row, key) for row in rows]:
+        return []
+    return [f"{machine}: none of the generations {[row['generation'] for row in rows]} opens its BMC"]
+
+
+def _opened(row: dict[str, Any], key: X25519PrivateKey) -> str | None:
+    purpose = Purpose(row["site_id"], row["node_id"], row["generation"])
+    try:
+        return unseal(row["sealed"], purpose, row["site_id"], key)
+    except SealBroken:
+        return None
 
 
 def certified(row: dict[str, Any], roots: Path) -> Certified:

@@ -37,8 +37,8 @@ def refuse_when_off(place: Place, boot: int) -> None:
 class Work:
     """The work of one start of a machine."""
 
-    def __init__(self, place: Place, boot: int) -> None:
-        self._place, self._boot = place, boot
+    def __init__(self, place: Place, boot: int, step_seconds: float = STEP_SECONDS) -> None:
+        self._place, self._boot, self._step_seconds = place, boot, step_seconds
         self.rescue_key = ""
         self.has_begun = False
 
@@ -55,7 +55,7 @@ class Work:
         self.has_begun = True
         self._place.note("work_begun", kind=kind, boot=self._boot, epoch=epoch)
         for _ in range(STEPS):
-            host.stopped.wait(STEP_SECONDS)
+            host.stopped.wait(self._step_seconds)
             host.check_stop()
             refuse_when_off(self._place, self._boot)
 
