@@ -16,6 +16,7 @@ from tests.campaign.directed import database, faults, processes, reservations
 from tests.campaign.directed.accounts.scenes import ACCOUNT_SCENES
 from tests.campaign.directed.fleet import catalogue, nodes
 from tests.campaign.directed.live_scenes import LIVE_SCENES
+from tests.campaign.directed.machines.scenes import MACHINE_SCENES
 from tests.campaign.directed.scene import Scene
 from tests.node_agent.agents import Tenant
 from tests.testbuild.planted_bugs import BUGS, planted
@@ -109,7 +110,7 @@ def test_a_bug_of_the_agent_is_caught(tmp_path: Path, bug: str, play: Any, check
 
 def test_every_bug_has_a_scene_and_a_line_in_the_documentation() -> None:
     caught: dict[str, set[str]] = defaultdict(set)
-    for bug, _, checks in [*SCENES, *LIVE_SCENES]:
+    for bug, _, checks in [*SCENES, *LIVE_SCENES, *MACHINE_SCENES]:
         caught[bug] |= set(checks)
     caught |= {bug: {check} for bug, _, check in [*AGENT_SCENES, *WORKER_SCENES]}
     caught["ended_certificates_accepted"] = {"only valid certificates"}

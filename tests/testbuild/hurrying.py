@@ -15,7 +15,7 @@ from tests.testbuild import planting
 
 QUEUE_SECONDS = 2.0
 """How long a BMC may hold a command."""
-REQUEST_SECONDS, TASK_SECONDS, REPORT_SECONDS, RUN_SECONDS = 20.0, 30.0, 5.0, 60
+REQUEST_SECONDS, TASK_SECONDS, REPORT_SECONDS, RUN_SECONDS = 40.0, 45.0, 10.0, 60
 CONTROL_PLANE: Mapping[str, Mapping[str, float]] = {
     "orchestrator.nodes.deploy_systems.run_rules": {
         "RUN_SECONDS_MAX": RUN_SECONDS, "SITE_STEP_SECONDS_MAX": REQUEST_SECONDS + TASK_SECONDS + REPORT_SECONDS + 5,
@@ -27,10 +27,14 @@ CONTROL_PLANE: Mapping[str, Mapping[str, float]] = {
         "REPORT_GRACE_SECONDS": REPORT_SECONDS,
     },
     "orchestrator.tasks.store.site_tasks": {
-        "PROVISION_SECONDS_MAX": 240.0, "RELEASE_SECONDS_MAX": 240.0, "SWITCH_SECONDS_MAX": 120.0,
+        "PROVISION_SECONDS_MAX": 400.0, "RELEASE_SECONDS_MAX": 400.0, "SWITCH_SECONDS_MAX": 120.0,
     },
 }  # fmt: skip
-IMPORTS_THEM = ("orchestrator.sites.tenancies", "orchestrator.sites.commands.runs", "orchestrator.allocations.commands.cleanup")
+IMPORTS_THEM = (
+    "orchestrator.sites.tenancies",
+    "orchestrator.sites.commands.runs",
+    "orchestrator.allocations.commands.cleanup",
+)
 AGENT: Mapping[str, float] = {"ATTEMPT_SECONDS": 3.0, "PAUSE_SECONDS": 0.5, "MARGIN_SECONDS": 3.0}
 """Of `node_agent.site.reaching`."""
 

@@ -54,7 +54,8 @@ MACHINE_ENTRIES = (
         "the state counts, not the answer",
     ),
     Entry(
-        FaultKind.BMC_REFUSES_PASSWORD, _each(20, BMC), "401 to everything, and a new password counts a second after its change",
+        FaultKind.BMC_REFUSES_PASSWORD, _each(20, BMC),
+        "401 to all but the service root, and a new password counts a second after its change",
         "the newest two passwords of the store open the BMC",
     ),
     Entry(FaultKind.BMC_LIES, _each(20, BMC), "success without an effect", "nothing is believed that was not read back"),

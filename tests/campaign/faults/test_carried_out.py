@@ -15,6 +15,7 @@ from tests.campaign.faults.acts import ACTS
 from tests.campaign.faults.catalogue import CATALOGUE, faults
 from tests.campaign.faults.effects import EFFECTS, fault_of, interposed, query, well
 from tests.campaign.injuring import surely
+from tests.campaign.machines.stage import RackedStage
 from tests.campaign.schedule import SECONDS, Fault, FaultKind
 from tests.campaign.stage import Stage
 from tests.support.waiting import wait_for
@@ -42,7 +43,7 @@ def test_the_page_has_the_table() -> None:
 def stage(server_directory: Path) -> Iterator[Stage]:
     """One stage for all faults but those of several servers."""
     directory = server_directory / "faults"
-    with Stage(directory / "var", agents=3) as stage:
+    with RackedStage(directory / "var", agents=3, machines=1) as stage:
         yield stage
     shutil.rmtree(directory, ignore_errors=True)
 
@@ -128,3 +129,26 @@ def test_the_clock_of_a_running_process_steps(stage: Stage, offset: str) -> None
         assert (told - datetime.now(UTC)).total_seconds() == pytest.approx(int(offset), abs=60)
     finally:
         act.end()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_a_deploy_system_dies_in_a_step_and_its_run_ends_undone(stage: Stage) -> None:
+    assert isinstance(stage, RackedStage)
+    wait_for(lambda: well(stage), "all is well before")
+    (place,) = stage.places
+    fault = Fault(0.0, FaultKind.DEPLOY_KILLED, place.name, 2.0)
+    act = ACTS[fault.kind](stage, fault)
+    with stage.admin() as admin:
+        node = admin.get_node(place.name)
+        admin.cordon_node(node.id)
+        act.begin()
+        try:
+            admin.run_deploy_system(node.id)
+            wait_for(lambda: any(line["what"] == "killed" for line in place.seen()), "it dies", 60.0)
+        finally:
+            act.end()
+        wait_for(lambda: admin.get_deploy_run(node.id).outcome is not None, "the run ends by its deadline", 180.0)
+        run, left = admin.get_deploy_run(node.id), place.read("bmc")
+        assert (run.outcome, left["power"], left["image"]) == ("failed", "Off", None), run
+        admin.uncordon_node(node.id)

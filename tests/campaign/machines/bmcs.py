@@ -46,7 +46,9 @@ SWITCHES: Mapping[str, Callable[[], list[Rule]]] = {
     "bmc_silent": lambda: [_rule(_COMMANDS, Fault.NO_ANSWER_WITH_EFFECT), _rule(".", Fault.NO_ANSWER)],
     "bmc_busy": lambda: [_rule(".", Fault.BUSY)],
     "bmc_error": lambda: [_rule(_COMMANDS, Fault.ERROR_WITH_EFFECT), _rule(".", Fault.ERROR)],
-    "bmc_refuses_password": lambda: [_rule("PATCH .*/Accounts/", Fault.DELAYED, LATE_SECONDS), _rule(".", Fault.UNAUTHORISED)],
+    "bmc_refuses_password": lambda: [
+        _rule("PATCH .*/Accounts/", Fault.DELAYED, LATE_SECONDS), _rule("/v1/.", Fault.UNAUTHORISED),
+    ],
     "bmc_lies": lambda: [_rule("(POST .*/Actions/|PATCH )", Fault.LIE)],
     "bmc_delays": lambda: [_rule(_COMMANDS, Fault.DELAYED, LATE_SECONDS)],
     "bmc_queues": lambda: [_rule(_COMMANDS, Fault.QUEUED, LATE_SECONDS)],

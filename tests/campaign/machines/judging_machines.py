@@ -33,7 +33,8 @@ def check_markers(history: History) -> Iterator[Violation]:
             for marker in line.get("markers", ()):
                 if marker != line["allocation"]:
                     yield Violation(
-                        "empty disk", f"{machine}: {line['allocation']} finds the marker of {marker} at {line['at']:.1f}"
+                        "empty disk",
+                        f"{machine}: {line['allocation']} finds the marker of {marker} at {line['at']:.1f}",
                     )
 
 
@@ -66,7 +67,9 @@ def _check_certificate(history: History, machine: str, holder: str, following: S
         return
     found = history.machines.certificates.get(UUID(holder))
     if found is None:
-        yield Violation("certificate", f"{machine}: {holder} was released without one, and {following['allocation']} follows")
+        yield Violation(
+            "certificate", f"{machine}: {holder} was released without one, and {following['allocation']} follows"
+        )
     elif found.ended_at is not None and found.ended_at > history.moment(following["at"]):
         yield Violation("certificate", f"{machine}: that of {holder} is of {found.ended_at}, after the next deployment")
 
@@ -88,7 +91,9 @@ def tenancies(machine: str, lines: list[Seen]) -> list[Tenancy]:
     boot = 0
     for line in lines:
         # The system's line may come before that of the start which it is of: they are of two processes.
-        is_end = line["what"] == "tenant" or (line["what"] == "power" and (line["state"] == "Off" or line["boot"] > boot))
+        is_end = line["what"] == "tenant" or (
+            line["what"] == "power" and (line["state"] == "Off" or line["boot"] > boot)
+        )
         if running is not None and is_end:
             found.append(Tenancy(machine, UUID(running["allocation"]), running["at"], line["at"]))
             running = None
@@ -119,13 +124,15 @@ def check_commands(history: History) -> Iterator[Violation]:
     """In the order in which they were sent, commands have rising lease fences, and rising fences of tasks."""
     for machine, lines in history.machines.seen.items():
         commands = sorted(
-            (_sent(line) for line in lines if line["what"] == "command" and line.get("attempt")), key=lambda sent: sent[0]
+            (_sent(line) for line in lines if line["what"] == "command" and line.get("attempt")),
+            key=lambda sent: sent[0],
         )
         newest = (0, 0)
         for at, fences, what in commands:
             if fences[0] < newest[0] or fences[1] < newest[1]:
                 yield Violation(
-                    "no fenced command", f"{machine}: {what} of lease and task {fences} was sent at {at:.1f} after {newest}"
+                    "no fenced command",
+                    f"{machine}: {what} of lease and task {fences} was sent at {at:.1f} after {newest}",
                 )
             newest = (max(newest[0], fences[0]), max(newest[1], fences[1]))
 

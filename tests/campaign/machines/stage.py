@@ -138,7 +138,13 @@ class RackedStage(Stage):
         directory.mkdir(mode=0o700, parents=True)
         media_port, metrics_port = self._ports.of(f"{name}-media"), self._ports.of(f"{name}-metrics")
         plan = site_agent_plan(
-            self.endpoints, self.authority, directory, token_file, medium, media_port=media_port, metrics_port=metrics_port
+            self.endpoints,
+            self.authority,
+            directory,
+            token_file,
+            medium,
+            media_port=media_port,
+            metrics_port=metrics_port,
         )
         return self._with(replace(plan, name=name, ports={f"{name}-media": media_port}), settings.SITE_AGENT)
 

@@ -65,7 +65,9 @@ class MachineTenant(RentingClient):
             return
         name = self._chance.choice(list(VERBS))
         await self._write(verb(self._key(), name, allocation_id), self._writer)
-        await pause(self._chance.uniform(0.0, VERB_SECONDS_MAX if name in ("rebuild", "rescue") else 10.0) / 3, self._stopping)
+        await pause(
+            self._chance.uniform(0.0, VERB_SECONDS_MAX if name in ("rebuild", "rescue") else 10.0) / 3, self._stopping
+        )
         await self.look(allocation_id)
 
     async def _wait_for(self, allocation_id: UUID, states: set[str], seconds: float) -> bool:
@@ -87,5 +89,10 @@ class MachineTenant(RentingClient):
         return super()._altered(write)
 
     def _create(self) -> Write:
-        asked: dict[str, Any] = {"sku": SKU, "gpus": SLOTS, "region": REGION, "name": f"m{self._chance.getrandbits(32):08x}"}
+        asked: dict[str, Any] = {
+            "sku": SKU,
+            "gpus": SLOTS,
+            "region": REGION,
+            "name": f"m{self._chance.getrandbits(32):08x}",
+        }
         return writes.create(self._key(), asked, list(self._renter.keys))

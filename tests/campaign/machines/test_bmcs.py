@@ -34,7 +34,11 @@ class Played:
     def ask(self, method: str, path: str, body: Any = None, password: str = FIRST_PASSWORD) -> Reply:
         login = base64.b64encode(f"{USER}:{password}".encode()).decode()
         etag = self.service.etag(path)
-        headers = {"authorization": f"Basic {login}", ATTEMPT: "3 7 metal.power_on 1.5", **({"if-match": etag} if etag else {})}
+        headers = {
+            "authorization": f"Basic {login}",
+            ATTEMPT: "3 7 metal.power_on 1.5",
+            **({"if-match": etag} if etag else {}),
+        }
         return self.service.handle(Request(method, path, headers, b"" if body is None else json.dumps(body).encode()))
 
     def power(self, kind: str) -> Reply:

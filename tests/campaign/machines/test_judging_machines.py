@@ -121,7 +121,7 @@ def test_runs_that_do_not_end_are_late_or_end_without_a_reason_are_found() -> No
         ({"outcome": None}, "run ends"), ({"outcome": "failed"}, "run ends"), ({"late_seconds": 31.0}, "run in time"),
     ):  # fmt: skip
         history = well()
-        history.machines.runs[RUN.id] = replace(RUN, **change)  # type: ignore[arg-type]
+        history.machines.runs[RUN.id] = replace(RUN, **change)
         assert found_in(history) == {check}
     history = well()
     history.machines.open_tasks.append("machine-1: look")

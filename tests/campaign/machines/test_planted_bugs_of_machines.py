@@ -17,7 +17,9 @@ from tests.testbuild.planted_bugs import planted
 NAMES = [bug for bug, _, _ in MACHINE_SCENES]
 
 
-def found_by(url: str, directory: Path, monkeypatch: pytest.MonkeyPatch, play: Play, bug: str | None) -> list[Violation]:
+def found_by(
+    url: str, directory: Path, monkeypatch: pytest.MonkeyPatch, play: Play, bug: str | None
+) -> list[Violation]:
     async def whole() -> list[Violation]:
         async with (
             ssh_server(lambda port: monkeypatch.setattr(tenancies, "SSH_PORT", port)) as host_key,

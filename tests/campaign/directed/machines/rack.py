@@ -44,7 +44,9 @@ class RackScene:
     def work(self, kind: TaskType, owner: uuid.UUID | None = None) -> None:
         """The deploy system that runs on the machine writes its disk."""
         host = Host(run=lambda command, timeout: ToolRun(127, ""), scratch=self.place.directory)
-        epoch = self.rent.run.row("select max(deploy_epoch) from deploy_systems where node_id = %s", self.rent.run.node)[0]
+        epoch = self.rent.run.row(
+            "select max(deploy_epoch) from deploy_systems where node_id = %s", self.rent.run.node
+        )[0]
         disk = DiskIdentity(serial=SERIAL, size_bytes=SIZE_BYTES)
         wipe = MetalWipeParameters(deploy_epoch=epoch, disks=[disk])
         image = ImageParameters(name="image", url="https://images.example/i.raw", sha256=IMAGE_SHA256)
