@@ -80,20 +80,29 @@ class NodeAuthority:
         self._lifetime = timedelta(seconds=lifetime_seconds)
         self.key_sha256: Final = key_digest(key.public_key())
 
-    def issue(self, key: PublicKey, node_id: uuid.UUID, kind: str = "node") -> IssuedCertificate:
-        """A client certificate for this holder and key, from a minute ago (clocks differ) for the set lifetime."""
+    def issue(
+        self, key: PublicKey, node_id: uuid.UUID, kind: str = "node", *, at: datetime | None = None
+    ) -> IssuedCertificate:
+        """A client certificate for this holder and key, from a minute before `at` (clocks differ) for the set lifetime."""
         uri = holder_uri(self._trust_domain, node_id, kind)
-        return self.issue_for(key, uri, f"{kind} {node_id}", self._lifetime)
+        return self.issue_for(key, uri, f"{kind} {node_id}", self._lifetime, at=at)
 
-    def issue_deploy(self, key: PublicKey, node_id: uuid.UUID, deploy_epoch: int, seconds: float) -> IssuedCertificate:
+    def issue_deploy(
+        self, key: PublicKey, node_id: uuid.UUID, deploy_epoch: int, seconds: float, *, at: datetime | None = None
+    ) -> IssuedCertificate:
         """A client certificate for a deploy system; the authority is that of deploy systems."""
         name = f"deploy system {deploy_epoch} of {node_id}"[:64]
         uri = deploy_uri(self._trust_domain, node_id, deploy_epoch)
-        return self.issue_for(key, uri, name, timedelta(seconds=seconds))
+        return self.issue_for(key, uri, name, timedelta(seconds=seconds), at=at)
 
-    def issue_for(self, key: PublicKey, uri: str, common_name: str, lifetime: timedelta) -> IssuedCertificate:
-        """A client certificate with this one URI, from a minute ago and at most as long as that of the CA."""
-        now = datetime.now(UTC).replace(microsecond=0)
+    def issue_for(
+        self, key: PublicKey, uri: str, common_name: str, lifetime: timedelta, *, at: datetime | None = None
+    ) -> IssuedCertificate:
+        """A client certificate with this one URI, from a minute before `at` and at most as long as that of the CA.
+
+        `at`: the database's clock, by which all deadlines are evaluated; None: this process's, where there is no database.
+        """
+        now = (at or datetime.now(UTC)).replace(microsecond=0)
         not_before = now - timedelta(seconds=BACKDATE_SECONDS)
         not_after = min(now + lifetime, self._certificate.not_valid_after_utc)
         identity = x509.UniformResourceIdentifier(uri)

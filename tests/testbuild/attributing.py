@@ -1,4 +1,4 @@
-"""Each request of a site's agent to a BMC says of which attempt it is, so that a BMC can tell a fenced one from its successor."""
+"""Requests of a site's agent to a BMC name their attempt, so that a fenced one differs from its successor."""
 
 from __future__ import annotations
 

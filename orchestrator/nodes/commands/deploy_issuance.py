@@ -10,6 +10,7 @@ import structlog
 from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.certificates import NodeAuthority, proven_key
 from orchestrator.nodes.deploy_systems import store
@@ -70,7 +71,8 @@ async def _decide(tx: Transaction, authority: NodeAuthority, state: NodeState, f
         await store.set_refused(tx, found.id, why)
         await _record(tx, found, "node.refuse_deploy_certificate", {"refusal": why})
         return
-    issued = authority.issue_deploy(key, found.node_id, found.deploy_epoch, found.certificate_seconds)
+    clock, seconds = await read_clock(tx), found.certificate_seconds
+    issued = authority.issue_deploy(key, found.node_id, found.deploy_epoch, seconds, at=clock)
     await store.set_issued(tx, found.id, issued)
     if found.evidence is not None:
         await note_attested(tx, found.node_id)

@@ -10,6 +10,7 @@ import structlog
 from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
 from orchestrator.crash_points import CrashPoint, reach
+from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, proven_key
 from orchestrator.nodes.store import certificate_requests
@@ -75,7 +76,7 @@ def _refusal(found: RequestToSign) -> str | None:
 
 
 async def _sign(tx: Transaction, authority: NodeAuthority, found: RequestToSign, key: PublicKey) -> None:
-    issued = authority.issue(key, found.node_id)
+    issued = authority.issue(key, found.node_id, at=await read_clock(tx))
     await record_certificate(tx, found.node_id, found.epoch, issued, predecessor=found.predecessor)
     await certificate_requests.set_issued(tx, found.id, issued.serial)
     attested = {} if found.evidence is None else {"attested": True}

@@ -8,6 +8,7 @@ import structlog
 
 from berth.process.json_objects import JsonObject
 from orchestrator.audit import store as audit
+from orchestrator.database.clock import read_clock
 from orchestrator.database.transactions import Database, Transaction, TransactionConflict
 from orchestrator.nodes.certificates import NodeAuthority, PublicKey, proven_key
 from orchestrator.nodes.store import certificate_requests
@@ -60,7 +61,7 @@ async def issue_to_agent(database: Database, authority: NodeAuthority, request: 
 
 
 async def _sign(tx: Transaction, authority: NodeAuthority, found: AgentRequest, key: PublicKey) -> None:
-    issued = authority.issue(key, found.agent_id, KIND)
+    issued = authority.issue(key, found.agent_id, KIND, at=await read_clock(tx))
     await record_certificate(
         tx, found.agent_id, found.epoch, issued, predecessor=found.predecessor, holder=Holder.SITE_AGENT
     )

@@ -71,7 +71,7 @@ class MachineTenant(RentingClient):
         await self.look(allocation_id)
 
     async def _wait_for(self, allocation_id: UUID, states: set[str], seconds: float) -> bool:
-        """Whether it came to one of these states; False at its end, or when the time is up."""
+        """Whether it reached one of these states; False at its end, or when the time is up."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stopping.is_set():
             sight = await self.look(allocation_id)

@@ -51,7 +51,7 @@ class Work:
         }  # fmt: skip
 
     def _steps(self, host: Host, kind: str, epoch: int) -> None:
-        """Take as long as a few steps, at each of which the machine may lose its power."""
+        """Take as long as a few steps; at each the machine may lose its power."""
         self.has_begun = True
         self._place.note("work_begun", kind=kind, boot=self._boot, epoch=epoch)
         for _ in range(STEPS):

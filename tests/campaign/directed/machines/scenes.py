@@ -1,4 +1,4 @@
-"""Scenes of machines, each of which shows one planted bug."""
+"""Scenes of machines: each shows one planted bug."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def _end(scene: RackScene) -> None:
 
 
 async def an_agent_that_stood_still(scene: RackScene) -> None:
-    """An agent stands still at its first command, another one takes over and goes through, and the first one goes on."""
+    """An agent stops at its first command, another one takes over and ends the task, and the first one goes on."""
     attribute_requests()
     stage, machine = scene.rent.run.stage, scene.rent.run.machine
     scene.rent.set_state("cordoned")
