@@ -219,7 +219,7 @@ STEPS: dict[str, Step] = {
 CONCLUDING = {
     "reservation.held": "ok", "reservation.confirmed": "ok", "reservation.cancelled": "ok", "provisioning.requested": "ok",
     "provisioning.waiting": "ok", "provisioning.releasing.requested": "ok", "allocation.updated": "ok",
-    "transaction": "committed",
+    "allocation.verb_requested": "ok", "transaction": "committed",
 }  # fmt: skip
 """Events that are the whole effect of the operation whose key they carry, and the code that is stored with the key."""
 OUTCOMES = frozenset({"operation.committed", "operation.refused"})

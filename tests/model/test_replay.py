@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from orchestrator.catalogue.cache import CatalogueCache
 from tests.allocations.seeding import make_context, seed
 from tests.model.driving import Run, Step, Story
+from tests.model.log import Event
+from tests.model.replaying import replay
+from tests.model.state import State
 from tests.support.model_runs import GPUS_LIMIT, fresh_run
 
 VERBS = (
@@ -83,3 +87,12 @@ def test_every_history_replays_to_its_tables_and_its_answers(database_url: str) 
               "holder_mismatch", "reservation_not_found", "resource_not_found", "ttl_out_of_range", "window_invalid",
               "operation_conflict", "quota_exceeded", "consumed", "another end"}  # fmt: skip
     assert wanted <= set(reached), wanted - set(reached)
+
+
+def test_the_order_of_a_verb_concludes_its_operation() -> None:
+    event = Event(
+        1, "allocation.verb_requested", datetime.now(UTC), "acme", "k", {"allocation_id": "a", "verb": "stop"}
+    )
+    followed = replay([event], State(resources={}, out_of_service=frozenset(), quotas={}))
+    assert followed.divergences == []
+    assert followed.state.operations["acme", "k"].code == "ok"

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 from tests.support.whole_stack import NODE_API
 
 SITE, REGION, GPU_MODEL, SKU, IMAGE = "rack-1", "rack-1", "RACK-1", "rack.metal", "rack-image"
-SLOTS = 1
+SLOTS = 8
 BMCS, SYSTEMS = "bmcs", "systems"
 SITE_AGENTS = ("site-agent", "site-agent-2")
 READY_SECONDS_MAX = 60.0
