@@ -14,7 +14,44 @@ _KEYS = "tests/security/test_keys_of_processes.py"
 POOL_POLICY = "tests/api/nodes/attestation/test_pool_policy.py"
 RAISED = "test_a_policy_that_is_being_raised_waits_for_what_is_being_signed_and_the_next_waits_for_it"
 
+_CLOCK = (
+    "tests/nodes/issuer/test_clock_of_issuer.py"
+    "::test_a_certificate_counts_now_although_the_clock_of_the_issuer_has_stepped"
+)
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "a certificate of a node begins by the issuer's wall clock",
+        "nodes",
+        "orchestrator/nodes/commands/issuance.py",
+        "authority.issue(key, found.node_id, at=await read_clock(tx))",
+        "authority.issue(key, found.node_id)",
+        (f"{_CLOCK}[ahead-node]",),
+    ),
+    Mutant(
+        "a certificate of an agent of a site begins by the issuer's wall clock",
+        "nodes",
+        "orchestrator/sites/commands/issuance.py",
+        "authority.issue(key, found.agent_id, KIND, at=await read_clock(tx))",
+        "authority.issue(key, found.agent_id, KIND)",
+        (f"{_CLOCK}[ahead-site agent]",),
+    ),
+    Mutant(
+        "a certificate of a deploy system begins by the issuer's wall clock",
+        "nodes",
+        "orchestrator/nodes/commands/deploy_issuance.py",
+        "found.deploy_epoch, seconds, at=clock)",
+        "found.deploy_epoch, seconds)",
+        (f"{_CLOCK}[ahead-deploy system]",),
+    ),
+    Mutant(
+        "an authority ignores the time that it is given",
+        "nodes",
+        "orchestrator/nodes/certificates.py",
+        "(at or datetime.now(UTC))",
+        "(datetime.now(UTC))",
+        (f"{_CLOCK}[behind-node]",),
+    ),
     Mutant(
         "a node ignores the attestation policy of its pool",
         "nodes",
