@@ -97,8 +97,8 @@ STARTS_ALL_THE_SAME = {
     Code.VFIO_DEVICE_MISSING, Code.VFIO_IOMMU_OFF, Code.VFIO_DRIVER_HOLDS, Code.NAME_SERVER_MISSING,
     Code.DISK_POOL_DAMAGED, Code.TRUNK_INTERFACE_MISSING, Code.TRUNK_INTERFACE_TAKEN, Code.TRUNK_MTU_TOO_SMALL,
 }  # fmt: skip
-"""New guests get no GPU, no name server, no uplink or no disk, and are refused by each order. An agent that does not start could not
-release those that are there."""
+"""New guests get no GPU, no name server, no uplink or no disk, and are refused by each order. An agent that does not start
+could not release those that are there."""
 _LABELS = {None: "ok", Severity.REFUSES: "FAIL", Severity.WARNS: "warn", Severity.INFORMS: "info"}
 
 

@@ -16,7 +16,7 @@ SELECTION_SECONDS_MAX = 60 * 60
 NOUNS = frozenset(
     {
         "allocations", "reservations", "placement", "nodes", "tasks", "catalogue", "tenants", "operations", "log",
-        "keyvalue", "webhooks", "notifications", "billing", "audit", "worker", "relay", "agent", "client",
+        "keyvalue", "webhooks", "networks", "notifications", "billing", "audit", "worker", "relay", "agent", "client",
         "verification", "edge", "database", "security", "archive", "backup", "maintenance", "wipes", "consoles",
     }
 )  # fmt: skip
