@@ -48,6 +48,7 @@ claims = Table(
     Column("waits_until", TIMESTAMPTZ),
     Column("resource_id", Text),
     Column("inherited_fence", BigInteger),
+    Column("moved_at", TIMESTAMPTZ),
     CheckConstraint("(closed_at is not null) = not (booked or occupied)", name="claim_closed_is_over"),
     CheckConstraint("not occupied or occupied_from is not null", name="claim_occupied_since"),
     CheckConstraint(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from orchestrator.verification.verdict import Bounds, Connection, Verdict
 
-# What was moved has the right to its units from then on only, and left no trace of where it was before but the event.
+# What was moved has the right to its units from then on only; of where it was before only the event says something. Claims that
+# were moved before revision 0071 have that instant in the event alone.
 RIGHTS = """
 with moves as (
     select (payload ->> 'reservation_id')::uuid as reservation_id, payload -> 'to' -> 'units' as units,
@@ -30,7 +31,7 @@ with moves as (
     group by id
 ), spans as (
     select id, starts, ends, generate_series(lower(part), upper(part) - 1) as unit from (
-        select c.id, greatest(lower(c.during), e.from_then) as starts, unnest(c.units) as part,
+        select c.id, greatest(lower(c.during), e.from_then, c.moved_at) as starts, unnest(c.units) as part,
                least(coalesce(upper(c.during), 'infinity'), coalesce(c.closed_at, 'infinity'),
                      case when not c.booked then coalesce(a.releasing_at, a.failed_at, r.ended_at, 'infinity')
                           else 'infinity' end) as ends

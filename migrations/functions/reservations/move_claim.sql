@@ -17,7 +17,8 @@ begin
         return false;
     end if;
     perform bump_row_versions(old.node_id, null);
-    update claims set node_id = p_node, units = mask_to_units(node_.unit_base, p_mask), fence = nextval('fences')
+    update claims set node_id = p_node, units = mask_to_units(node_.unit_base, p_mask), fence = nextval('fences'),
+                      moved_at = p_judged_at
     where id = p_claim returning * into moved;
     perform refresh_node_fit(old.node_id);
     if p_node <> old.node_id then

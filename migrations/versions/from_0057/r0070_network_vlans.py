@@ -8,6 +8,7 @@ from migrations.upgrading import driver_connection
 
 revision = "0070"
 down_revision = "0069"
+LOCKS = ("nodes", "regions")
 
 _STATEMENTS = b"""
 create table network_vlans (
