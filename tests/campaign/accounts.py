@@ -82,6 +82,8 @@ class Hook:
     webhook_id: UUID | None = None
     spans: list[EnabledSpan] = field(default_factory=list)
     keys: list[SigningKey] = field(default_factory=list)
+    has_other_keys: bool = False
+    """Whether it may sign with a key that its owner was never given: a rotation whose outcome stayed unknown."""
     pauses: list[Pause] = field(default_factory=list)
     disabled: Pause | None = None
     """The last of the pauses in which it was disabled; the others are of its tenant."""

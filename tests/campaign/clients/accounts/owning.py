@@ -147,8 +147,7 @@ class HookOwner:
 
         told = await self._write(requests.rotate_hook(self.key(), webhook_id, overlap, note))
         if told.outcome not in (Outcome.DONE, Outcome.REFUSED):
-            # Perhaps it was done, and its key is not known.
-            hook.keys.clear()
+            hook.has_other_keys = True
 
     async def set_state(self, hook: Hook, state: Literal["enabled", "disabled"]) -> None:
         """Enable or disable a webhook."""

@@ -329,6 +329,13 @@ def test_what_is_allowed_is_not_found() -> None:
     assert found(history) == set()
 
 
+def test_a_key_that_the_owner_was_never_given_may_sign() -> None:
+    history = well()
+    sent(0, key=OLDER_KEY)(history)
+    hook(has_other_keys=True)(history)
+    assert found(history) == set()
+
+
 def test_a_message_may_be_late_after_a_fault_of_its_sender() -> None:
     history = well()
     hook(pauses=[Pause(31.0)])(history)
