@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.libvirt_driver.network.spanning import forged as forged_frames
-from tests.libvirt_driver.network.spanning.kernels import KINDS, played
+from tests.libvirt_driver.network.spanning.kernels import KINDS, VIRTUAL_SECONDS, played
 from tests.libvirt_driver.network.spanning.reaching import DAMAGES
 
 # A minute of namespaces. tests/libvirt_driver/network/test_isolation.py has one node in `make test`.
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(VIRTUAL_SECONDS + 300)]
 FOLDER = "tests.libvirt_driver.network.spanning"
 REACHED = {
     "a1 a2": "a2 10.66.1.11", "a2 a1": "a1 10.66.1.12", "b1 b2": "b2 10.66.2.11", "a1 a3": "a3 10.66.1.11", "a1 b2": "",

@@ -19,8 +19,10 @@ from node_agent.drivers.libvirt.network.vlan import read_tags, trunk_problem, vl
 from node_agent.wire.networks import VNI_MAX
 from tests.libvirt_driver.definitions import guest as defined
 from tests.libvirt_driver.network.spanning.hopping import TAGS
-from tests.libvirt_driver.network.spanning.kernels import played
+from tests.libvirt_driver.network.spanning.kernels import VIRTUAL_SECONDS, played
 from tests.libvirt_driver.network.stage import A1, A2, B1, CLOSED, why_no_networks
+
+pytestmark = pytest.mark.timeout(VIRTUAL_SECONDS + 300)
 
 TRUNK = Trunk("eth1", IPv4Address("192.0.2.1"), 1500)
 POLICY = Policy(IPv4Address("192.0.2.1"), CLOSED, False, TRUNK)
