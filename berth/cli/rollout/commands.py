@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -207,10 +206,13 @@ class _Rollout:
         holders = {slot.holder for slot in slots if slot.state == "allocated" and slot.holder is not None}
         unhealthy = set()
         for holder in holders:
-            with suppress(Archived, NotFound):  # it has ended, or the API is of a version without this path
+            try:
                 health = self._client.get_any_allocation(holder).health
-                if health is not None and health.state != "healthy":
-                    unhealthy.add(holder)
+            except (Archived, NotFound):  # it has ended, or the API is of a version without this path
+                self._say(f"{node.name}: the health of allocation {holder} is not known, and does not count")
+                continue
+            if health is not None and health.state != "healthy":
+                unhealthy.add(holder)
         return Standing(
             node.cleanup_blocked_slots, frozenset(slot.index for slot in slots if slot.state == "out_of_service"),
             frozenset(unhealthy), self._faults(node),
