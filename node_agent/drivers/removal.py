@@ -68,7 +68,7 @@ class Removal(ABC):
 
     @abstractmethod
     async def _wipe(self) -> str:
-        """Wipe, leave the directory empty, and name the devices in the evidence. Raises OSError, StillThere."""
+        """Wipe, leave nothing in the directory but what says so, and name the devices in the evidence. Raises OSError, StillThere."""
 
     @abstractmethod
     async def _remove(self) -> None:

@@ -38,14 +38,14 @@ def wipe(directory: Path) -> Wiped:
     return counted
 
 
-def wipe_content(directory: Path) -> Wiped:
-    """Remove all that is in `directory`, as `wipe` does, and keep it empty with its mode; a missing one is fine."""
+def wipe_content(directory: Path, keep: Path | None = None) -> Wiped:
+    """Remove all that is in `directory` but `keep`, as `wipe` does, and keep it with its mode; a missing one is fine."""
     counted = _count(directory)
     try:
         mode = stat.S_IMODE(directory.stat().st_mode)
         if mode & stat.S_IRWXU != stat.S_IRWXU:
             directory.chmod(mode | stat.S_IRWXU)
-        entries = list(directory.iterdir())
+        entries = [entry for entry in directory.iterdir() if entry != keep]
     except FileNotFoundError:
         return counted
     for entry in entries:
@@ -53,7 +53,7 @@ def wipe_content(directory: Path) -> Wiped:
             wipe(entry)
         else:
             entry.unlink(missing_ok=True)
-    if any(directory.iterdir()):
+    if any(entry != keep for entry in directory.iterdir()):
         raise OSError(f"{directory.name} is not empty after its content was removed")
     return counted
 

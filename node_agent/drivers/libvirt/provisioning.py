@@ -271,8 +271,10 @@ class Provisioning:
             if pool is None or directory.disk.exists():
                 key, base = directory.key, directory.base
                 await in_thread(partial(create_disk, directory.disk, key, base, record.image_format, record.disk_bytes))
+                directory.forget_wiped()
                 return f"{record.disk_bytes} bytes, encrypted"
             await in_thread(partial(make_disk, pool, directory, record))
+            directory.forget_wiped()
         except PoolShort as short:
             raise DriverFailure(FailureCode.DISK_POOL_SHORT, str(short)) from short
         except OSError as error:

@@ -4,7 +4,8 @@ allocations/<id>/   record.json   what it is and whether it should run; renamed 
                     base          hard link to the cached image: the image is kept for as long as a disk depends on it
                     disk.qcow2    the tenant's disk: what it wrote, encrypted, over the image
                     disk.volume   in its place with a thin pool: the volume that the disk is on, `<volume group>/<volume>`
-                    disk.wiped    the name of the disk, or of disk.volume, once it is overwritten: renaming needs no space
+                    disk.wiped    the name of the disk, or of disk.volume, once it is overwritten: renaming needs no space. The
+                                  last file of a release; after a rebuild it is there until the new disk is
                     disk.key      the key of the disk
                     uefi-vars.fd  the variables of its firmware, if it boots by UEFI: the tenant can write there
                     names.json    its names in its tenant's network
@@ -118,23 +119,56 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
 
         In a file apart: an agent of the version before reads the record, and does not start a guest without `disk.qcow2`.
         """
-        for file in (self.volume_file, self.wiped_disk):
-            with suppress(FileNotFoundError):
-                return file.read_text(errors="replace")[:200].strip() or None
-        return None
+        if (noted := _text(self.volume_file)) is not None:
+            return noted or None
+        return None if self.disk.exists() else _text(self.wiped_disk) or None
+
+    @property
+    def is_wiped(self) -> bool:
+        """Whether the disk was overwritten, and no other was begun since."""
+        return self.wiped_disk.exists() and not self.volume_file.exists() and not self.disk.exists()
+
+    @property
+    def device_before(self) -> str | None:
+        """The name of the disk that was wiped before the one that is there or begun; None: there was none. Raises OSError."""
+        if self.is_wiped or (wiped := _text(self.wiped_disk)) is None:
+            return None
+        return wiped or self._file_device
 
     def note_volume(self, volume: str) -> None:
         """The disk will be on this volume. Raises OSError."""
         if not self.volume_file.exists():
             write_durably(self.volume_file, volume.encode())
 
-    def mark_volume_wiped(self) -> None:
-        """The volume of the disk is overwritten. Needs no space. Raises OSError."""
-        with suppress(FileNotFoundError):
-            self.volume_file.rename(self.wiped_disk)
-            sync_directory(self.path)
+    def mark_wiped(self) -> None:
+        """The file or the volume of the disk is overwritten. Needs no space. Raises OSError."""
+        for file in (self.disk, self.volume_file):
+            with suppress(FileNotFoundError):
+                file.rename(self.wiped_disk)
+                sync_directory(self.path)
+
+    def forget_wiped(self) -> None:
+        """Another disk is there. Raises OSError."""
+        self.wiped_disk.unlink(missing_ok=True)
+
+    def remove_empty(self) -> None:
+        """Remove the directory, in which at most `disk.wiped` is left; a missing one is fine. Raises OSError."""
+        self.forget_wiped()
+        super().remove_empty()
 
     @property
     def device(self) -> str:
         """The name under which a release proves that the disk is wiped. Raises OSError."""
-        return self.volume or f"allocations/{self.path.name}/{self.disk.name}"
+        return self.volume or self._file_device
+
+    @property
+    def _file_device(self) -> str:
+        return f"allocations/{self.path.name}/{self.disk.name}"
+
+
+def _text(file: Path) -> str | None:
+    """What the file names; None if there is none. Raises OSError."""
+    try:
+        return file.read_text(errors="replace")[:200].strip()
+    except FileNotFoundError:
+        return None

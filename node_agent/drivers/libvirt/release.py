@@ -73,9 +73,8 @@ class GuestRemoval(Removal):
         if processes_of(self._directory.path):
             raise StillThere("the guest runs again")
         stop, directory = threading.Event(), self._directory
-        # An earlier attempt has renamed the disk, or has left the directory empty.
-        was_empty = not _files(directory.path)
-        was_wiped = directory.wiped_disk.exists() or was_empty
+        # Read before anything changes: an earlier attempt, or a rebuild that was cut short, has left `disk.wiped`.
+        was_wiped, was_empty, before = directory.is_wiped, not _files(directory.path), directory.device_before
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
         key, seed, variables, disk = [
@@ -83,14 +82,18 @@ class GuestRemoval(Removal):
             for file in (directory.key, directory.seed, directory.uefi_variables, directory.disk)
         ]
         if had_disk:
-            directory.disk.rename(directory.wiped_disk)
-        device, volume = directory.device, await self._wipe_volume(stop)
-        # An earlier attempt left the directory empty: with a pool its disk was a volume.
-        if self._node.disk_pool is not None and (volume is not None or was_empty):
+            directory.mark_wiped()
+        volume = await self._wipe_volume(stop)
+        if volume is None and before is not None and not had_disk:
+            # The volume of the new disk was named and not made: what there was is wiped.
+            was_wiped, before = True, None
+            directory.volume_file.unlink(missing_ok=True)
+        device = directory.device
+        if volume is not None and self._node.disk_pool is not None:
             device = self._node.disk_pool.full_name(self._allocation_id)
         for file in _files(directory.path) - {directory.wiped_disk}:
             file.unlink(missing_ok=True)
-        gone = await in_thread(partial(wipe_content, directory.path))
+        gone = await in_thread(partial(wipe_content, directory.path, directory.wiped_disk))
         gpus = await self._give_back_gpus()
         if not self._wiped:
             proof = DeviceWipe(
@@ -102,7 +105,9 @@ class GuestRemoval(Removal):
                     "uefi_variables_overwritten_bytes": variables.bytes, "wiped_before": was_wiped, "directory_empty": True,
                 },
             )  # fmt: skip
-            proofs = [proof, *gpus] if self._was_there else []
+            # An empty directory says nothing of a disk: what an earlier attempt proved is in the journal.
+            disks = [] if was_empty and volume is None else [proof, *_earlier(proof, before)]
+            proofs = [*disks, *gpus] if self._was_there else []
             self._evidence["devices"] = [one.model_dump(mode="json") for one in proofs]
         self._wiped = True
         overwritten = disk.bytes if volume is None else volume.overwritten_bytes
@@ -140,6 +145,14 @@ class GuestRemoval(Removal):
 
 def _evidence_of(disk: Overwritten, volume: Zeroed | None) -> JsonObject:
     return disk.as_evidence() if volume is None else {**volume.as_evidence(), "volume_removed": True}
+
+
+def _earlier(proof: DeviceWipe, device: str | None) -> list[DeviceWipe]:
+    """The proof of the disk that a rebuild has wiped, where the new one has another name."""
+    if device in (None, proof.device):
+        return []
+    checked: JsonObject = {"wiped_before": True}
+    return [proof.model_copy(update={"device": device, "proven": True, "checked": checked})]
 
 
 def _files(directory: Path) -> set[Path]:

@@ -32,7 +32,7 @@ WIPING: dict[str, Point] = {
     "after the overwriting": (zeroing, "_overwrite", "", True),
     "after the reading back": (zeroing, "_require_zero", "", True),
     "after the discard": (zeroing, "_discard", "", True),
-    "after the mark": (GuestDirectory, "mark_volume_wiped", "", True),
+    "after the mark": (GuestDirectory, "mark_wiped", "", True),
     "after the removal": (pool, "run", "lvremove", True),
     "after all of it": (DiskPool, "remove", "", True),
 }

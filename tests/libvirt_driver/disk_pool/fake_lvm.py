@@ -51,6 +51,11 @@ class FakeLvm:
         """What `lvs` prints from here on."""
         (self._directory / "lvs.says").write_text(text)
 
+    def after(self, program: str, *volumes: Mapping[str, str]) -> None:
+        """Once the program was called, `lvs` prints the pool with these volumes."""
+        (self._directory / f"{program}.after").write_text(report_of(row(**POOL), *volumes))
+        self.program(program, f"cp $0.after {self._directory}/lvs.says")
+
     def pool(self, *volumes: Mapping[str, str], **changes: Any) -> None:
         """The pool with some columns changed, and volumes in it."""
         self.says(report_of(row(**{**POOL, **changes}), *volumes))

@@ -132,7 +132,7 @@ def test_a_pool_that_becomes_full_is_logged_once(lvm: FakeLvm, tmp_path: Path) -
 def test_what_names_the_volume_survives_its_wipe(tmp_path: Path) -> None:
     directory = guest(tmp_path, "vg0/berth-x")
     assert (directory.volume, directory.device) == ("vg0/berth-x", "vg0/berth-x")
-    directory.mark_volume_wiped()
+    directory.mark_wiped()
     assert (directory.volume, directory.device, directory.volume_file.exists()) == ("vg0/berth-x", "vg0/berth-x", False)
     directory.wiped_disk.write_text("")  # that of a disk that was a file
     assert (directory.volume, directory.device) == (None, "allocations/guest/disk.qcow2")

@@ -56,6 +56,6 @@ def wipe_disk(pool: DiskPool, directory: GuestDirectory, stop: threading.Event) 
     if volume.is_open:
         raise VolumeInUse(f"{pool.name.group}/{volume.name} is open in another program; end it")
     zeroed = zero_volume(pool.activate(volume.name), stop, pool.settings.seconds_max)
-    directory.mark_volume_wiped()
+    directory.mark_wiped()
     pool.remove(volume.name)
     return zeroed
