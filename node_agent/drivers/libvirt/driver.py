@@ -203,11 +203,13 @@ class LibvirtDriver:
             raise DriverFailure(FailureCode.TASK_REFUSED, "a rebuild needs the parameters of the new guest")
         require_size(self._node, order.parameters.slots, order.parameters.guest_size)
         up = Provisioning(self._node, ProvisionOrder(order.allocation_id, order.fence, order.parameters))
-        return Plan(
-            rebuild_phases(removal, up),
-            lambda: VerbResult(connection=up.connection(), evidence=up.devices().evidence()),
-            scope,
-        )
+
+        def rebuilt() -> VerbResult:
+            # A node may have got a pool since: the new disk has another name, which its release is to prove.
+            evidence = {"devices": up.given(), **up.devices().evidence()}
+            return VerbResult(connection=up.connection(), evidence=evidence)
+
+        return Plan(rebuild_phases(removal, up), rebuilt, scope)
 
     async def cleanup(self, allocation_id: UUID) -> None:
         """Release without grace. Raises DriverFailure(CLEANUP_FAILED)."""

@@ -202,13 +202,17 @@ class Provisioning:
         """The devices of the running guest."""
         return self._boot.devices
 
+    def given(self) -> list[str]:
+        """The names of disk and GPUs that the guest has, whose wipe its release proves. Raises OSError."""
+        return [self._directory.device, *self._boot.gpus()]
+
     def result(self) -> ProvisionResult:
         """The proof, once all phases have ended."""
         evidence = {
             "driver": "libvirt",
             "accelerator": self._node.accelerator,
             "slots": self._order.parameters.slots,
-            "devices": [self._directory.device, *self._boot.gpus()],
+            "devices": self.given(),
             **self._boot.devices.evidence(),
         }
         image_sha256 = self._order.parameters.image.sha256

@@ -12,18 +12,23 @@ from typing import Any
 
 import pytest
 
-from node_agent.drivers.contract import Phase
+from node_agent.drivers.contract import Phase, Verb, VerbOrder
 from node_agent.drivers.images import ImageBounds
 from node_agent.drivers.libvirt.disk_pool import guest_disks
 from node_agent.drivers.libvirt.disk_pool.contents import PoolName, owner_tag, volume_name
 from node_agent.drivers.libvirt.disk_pool.pool import DiskPool, PoolSettings
 from node_agent.drivers.libvirt.disk_pool.zeroing import Zeroed
+from node_agent.protocol import ProvisionParameters
 from tests.libvirt_driver.definitions import ALLOCATION, guest
 from tests.libvirt_driver.disk_pool.fake_lvm import GIB, row
 
 NAME = volume_name(ALLOCATION)
 VOLUME = f"vg0/{NAME}"
 FILE = f"allocations/{ALLOCATION}/disk.qcow2"
+PARAMETERS: dict[str, Any] = {
+    "slots": [2, 3], "gpu_model": "H100", "ssh_public_keys": ["ssh-ed25519 AAAA"], "hostname": "guest",
+    "image": {"name": "mini", "url": "file:///nowhere", "sha256": "0" * 64, "login_user": "berth"},
+}  # fmt: skip
 
 
 class NoGuests:
@@ -125,3 +130,15 @@ def no_reset(driver: Any) -> None:
 async def run(phase: Phase) -> str:
     """Run a phase."""
     return await phase.run(lambda _share, _detail: None)
+
+
+def rebuild_of(driver: Any) -> Any:
+    """The plan of a rebuild of the guest."""
+    parameters = ProvisionParameters.model_validate(PARAMETERS)
+    return driver.verb(VerbOrder(ALLOCATION, 8, Verb.REBUILD, parameters, 0.0))
+
+
+def no_overlays(patch: pytest.MonkeyPatch) -> None:
+    """Disks are made without qemu-img: a file of a few bytes, and a volume of 1 GiB with nothing written to it."""
+    patch.setattr(guest_disks, "full_bytes", lambda *_arguments: GIB)
+    patch.setattr(guest_disks, "format_disk", lambda *_arguments: None)
