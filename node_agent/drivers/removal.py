@@ -68,7 +68,7 @@ class Removal(ABC):
 
     @abstractmethod
     async def _wipe(self) -> str:
-        """Wipe, leave nothing in the directory but what says so, and name the devices in the evidence. Raises OSError, StillThere."""
+        """Wipe, leave only what says so in the directory, and name devices in the evidence. Raises OSError, StillThere."""
 
     @abstractmethod
     async def _remove(self) -> None:

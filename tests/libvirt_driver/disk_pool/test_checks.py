@@ -6,13 +6,14 @@ import asyncio
 import tempfile
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from node_agent.checks.disk_pool import check_disk_pool, disk_pool_by
 from node_agent.checks.finding import Code, Severity
 from node_agent.checks.start import require_fit_host
-from node_agent.drivers.libvirt.disk_pool.contents import PoolName
+from node_agent.drivers.libvirt.disk_pool.contents import PoolName, owner_tag
 from node_agent.drivers.libvirt.disk_pool.pool import DiskPool, PoolSettings
 from node_agent.drivers.libvirt.disk_pool.volumes_held import held_in, require_pool
 from node_agent.drivers.libvirt.records import GuestDirectory
@@ -114,6 +115,15 @@ def test_the_pool_of_guests_that_are_there_cannot_be_taken_away(lvm: FakeLvm, tm
     with pytest.raises(CannotStart, match="in another volume group than vg0/disks, as vg1/berth-x"):
         require_pool(pool(tmp_path), [guest(tmp_path, "vg1/berth-x")])
     require_pool(pool(tmp_path), [guest(tmp_path, "vg0/berth-x")])
+    lvm.pool(row(lv_name="berth-x", lv_size="5", pool_lv="older"), row(lv_name="root", lv_size="5"))
+    with pytest.raises(
+        CannotStart, match="vg0/berth-x is in the pool vg0/older and not in vg0/disks; set BERTH_LIBVIRT"
+    ):
+        require_pool(pool(tmp_path), [guest(tmp_path, "vg0/berth-x")])
+    require_pool(pool(tmp_path), [])
+    lvm.pool(row(lv_name=f"berth-{UUID(int=1)}", lv_size="5", pool_lv="older", lv_tags=owner_tag(tmp_path)))
+    with pytest.raises(CannotStart, match="the disks of 1 guests of this node: vg0/berth-"):
+        require_pool(pool(tmp_path), [])
     lvm.says("{")
     with pytest.raises(CannotStart, match="the thin pool vg0/disks: the report of LVM cannot be read"):
         require_pool(pool(tmp_path), [])

@@ -134,3 +134,13 @@ def test_a_new_disk_ends_what_was_said_of_the_one_before(tmp_path: Path) -> None
     assert (directory.is_wiped, directory.device, directory.device_before) == (False, FILE, VOLUME)
     directory.forget_wiped()
     assert (directory.is_wiped, directory.device, directory.device_before) == (False, FILE, None)
+
+
+def test_a_volume_of_another_pool_keeps_its_name_and_is_not_proven(lvm: FakeLvm, tmp_path: Path) -> None:
+    driver = driver_in(tmp_path / "node", "vg0/disks")
+    directory = guest_of(driver, volume=VOLUME)
+    lvm.pool(made_volume(driver, pool_lv="older"))
+    for _ in range(2):
+        with pytest.raises(DriverFailure, match=f"{VOLUME} is in the pool vg0/older and not in vg0/disks"):
+            released(driver)
+    assert directory.volume_file.read_text() == VOLUME

@@ -49,7 +49,7 @@ def test_a_report_says_the_pool_and_its_volumes() -> None:
         True,
     )
     assert contents.state.space.data_used == 0.125
-    assert sorted(contents.volumes) == [volume_name(ALLOCATION), volume_name(uuid.UUID(int=8))]
+    assert sorted(contents.volumes) == [volume_name(ALLOCATION), volume_name(uuid.UUID(int=8)), "root"]
     found = contents.volumes[volume_name(ALLOCATION)]
     assert (found.allocation_id, found.fence, found.slots, found.is_made) == (ALLOCATION, 9, (0, 3), True)
 
@@ -197,3 +197,20 @@ def test_snapshots_of_a_volume_are_found(lvm: FakeLvm) -> None:
     assert found is not None
     with pytest.raises(VolumeInUse, match="copy of vg0 was made from"):
         pool.require_sole(found)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "words"),
+    [
+        ("older", "is in the pool vg0/older and not in vg0/disks; set BERTH_LIBVIRT_DISK_POOL to vg0/older until"),
+        ("", "is in no thin pool and not in vg0/disks; give the pool its name back with lvrename"),
+    ],
+)
+def test_a_volume_of_another_pool_of_the_group_is_not_taken_for_absent(
+    lvm: FakeLvm, elsewhere: str, words: str
+) -> None:
+    lvm.pool(volume(pool_lv=elsewhere))
+    with pytest.raises(PoolError, match=words):
+        pool_of().find(ALLOCATION)
+    assert pool_of().look().state.virtual_bytes == 0, "the pool does not have it"
+    assert [one.name for one in pool_of().own(pool_of().look())] == [volume_name(ALLOCATION)], "the node holds it"

@@ -50,9 +50,11 @@ class PoolName:
 
 @dataclass(frozen=True)
 class Volume:
-    """One thin volume of the pool. `allocation_id` is None for one that Berth did not make."""
+    """One volume of the group. `pool`: the thin pool that it is in, or empty. `allocation_id` is None for one that Berth did not
+    make."""
 
     name: str
+    pool: str
     size_bytes: int
     tags: frozenset[str]
     origin: str
@@ -109,7 +111,7 @@ class PoolState:
 
 @dataclass(frozen=True)
 class Contents:
-    """One report of LVM: the pool, and every volume of it by name."""
+    """One report of LVM: the pool, and every other volume of its group by name. A pool may have been renamed or replaced."""
 
     state: PoolState
     volumes: dict[str, Volume]
@@ -137,11 +139,11 @@ def contents_of(name: PoolName, rows: Sequence[Mapping[str, str]]) -> Contents:
         raise PoolAbsent(f"the volume group {name.group} has no volume {name.pool}")
     if "pool" not in (layout := pool["lv_layout"].split(",")) or "thin" not in layout:
         raise NoThinPool(f"{name} is no thin pool, but {pool['lv_layout'] or 'something else'}")
-    volumes = {row["lv_name"]: _volume(row) for row in rows if row["pool_lv"] == name.pool}
+    volumes = {row["lv_name"]: _volume(row) for row in rows if row is not pool}
     state = PoolState(
         size_bytes=_bytes(pool), data_percent=number(pool, "data_percent"),
         metadata_percent=number(pool, "metadata_percent"), zeroes=pool["zero"] == "zero", problem=_problem_of(pool),
-        virtual_bytes=sum(volume.size_bytes for volume in volumes.values()),
+        virtual_bytes=sum(volume.size_bytes for volume in volumes.values() if volume.pool == name.pool),
     )  # fmt: skip
     return Contents(state, volumes)
 
@@ -169,7 +171,7 @@ def _volume(row: Mapping[str, str]) -> Volume:
     except ValueError:
         allocation_id = None
     return Volume(
-        name=name, size_bytes=_bytes(row), tags=frozenset(row["lv_tags"].split(",")), origin=row["origin"],
+        name=name, pool=row["pool_lv"], size_bytes=_bytes(row), tags=frozenset(row["lv_tags"].split(",")), origin=row["origin"],
         is_active=row["lv_active"] == "active", is_open=row["lv_device_open"] == "open", allocation_id=allocation_id,
     )  # fmt: skip
 

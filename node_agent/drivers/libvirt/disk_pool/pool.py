@@ -98,14 +98,25 @@ class DiskPool:
         return sorted(mine, key=lambda one: one.name)
 
     def find(self, allocation_id: UUID) -> Volume | None:
-        """The allocation's volume, asked of LVM now. Raises PoolError, also if another agent made it."""
+        """The allocation's volume, asked of LVM now. Raises PoolError, also if another agent made it or another pool has it."""
         volume = self.look().volumes.get(volume_name(allocation_id))
+        if volume is not None and volume.pool != self.name.pool:
+            raise PoolError(self.why_elsewhere(volume))
         if volume is not None and self._owner not in volume.tags:
             raise PoolError(
                 f"{self.name.group}/{volume.name} was not made by this agent; remove it, or give each agent of the pool its"
                 " allocations alone"
             )
         return volume
+
+    def why_elsewhere(self, volume: Volume) -> str:
+        """That the volume is not in this pool, and what to do."""
+        group = self.name.group
+        found = f"in the pool {group}/{volume.pool}" if volume.pool else "in no thin pool"
+        remedy = (
+            f"set BERTH_LIBVIRT_DISK_POOL to {group}/{volume.pool} until it is released, or " if volume.pool else ""
+        )
+        return f"{group}/{volume.name} is {found} and not in {self.name}; {remedy}give the pool its name back with lvrename"
 
     def full_name(self, allocation_id: UUID) -> str:
         """`<volume group>/<volume>` of an allocation, by which evidence names its disk."""

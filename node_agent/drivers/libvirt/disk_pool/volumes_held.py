@@ -34,7 +34,7 @@ def held_in(pool: DiskPool | None) -> list[Held]:
 
 
 def require_pool(pool: DiskPool | None, directories: Iterable[GuestDirectory]) -> None:
-    """Raise CannotStart unless LVM answers, and every guest's volume is in the volume group of this pool."""
+    """Raise CannotStart unless LVM answers, and every guest's volume is in this pool, as far as it is there."""
     named = [volume for directory in directories if (volume := directory.volume) is not None]
     if pool is None:
         if named:
@@ -50,6 +50,10 @@ def require_pool(pool: DiskPool | None, directories: Iterable[GuestDirectory]) -
             " BERTH_LIBVIRT_DISK_POOL back until they are released"
         )
     try:
-        pool.look()
+        contents = pool.look()
     except PoolError as error:
         raise CannotStart(f"the thin pool {pool.name}: {error}; see python -m node_agent --check") from error
+    wanted = {volume.partition("/")[2] for volume in named} | {volume.name for volume in pool.own(contents)}
+    found = [contents.volumes[name] for name in sorted(wanted & contents.volumes.keys())]
+    if elsewhere := [volume for volume in found if volume.pool != pool.name.pool]:
+        raise CannotStart(f"the disks of {len(elsewhere)} guests of this node: {pool.why_elsewhere(elsewhere[0])}")
