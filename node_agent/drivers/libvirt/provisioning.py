@@ -85,7 +85,7 @@ class Boot:
             await start_guest(node, self._directory, record, xml)
             self._has_started = True
         except OSError as error:
-            raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
+            raise await self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the guest did not start", error) from error
         return f"{record.processors} processors, {record.memory_bytes} bytes of memory, by {node.accelerator}"
 
     @staticmethod
@@ -112,13 +112,13 @@ class Boot:
             try:
                 await await_port(*_checked(record), self._node.limits.readiness_seconds)
             except NotReady as problem:
-                raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest's port", problem) from problem
+                raise await self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest's port", problem) from problem
             return f"port {record.readiness_port} of the guest accepts connections"
         if not self._is_ready:
             try:
                 await self._node.first_boots.await_ready(self._directory, self._node.limits.readiness_seconds)
             except NotReady as problem:
-                raise self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest", problem) from problem
+                raise await self._failure(FailureCode.GUEST_MARKER_MISSING, "the guest", problem) from problem
             self._is_ready = True
         return "the guest says that it is ready"
 
@@ -134,9 +134,9 @@ class Boot:
                 # Read again: the guest's first boot may have ended meanwhile.
                 self._directory.save(self._record().model_copy(update={"state": "running", "host_key": host_key}))
         except NotReady as problem:
-            raise self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
+            raise await self._failure(FailureCode.SSH_READINESS_TIMEOUT, "SSH", problem) from problem
         except OSError as error:
-            raise self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
+            raise await self._failure(FailureCode.GUEST_DEFINITION_FAILED, "the record", error) from error
         await self._node.first_boots.listen(self._directory)
         self.devices = await self._read_devices(record.allocation_id)
         return f"{host}:{record.port} {host_key}"
@@ -151,11 +151,11 @@ class Boot:
             log.warning("guest_devices_unknown", allocation_id=str(allocation_id), why=found.reason)
         return found
 
-    def _failure(self, code: FailureCode, what: str, problem: Exception) -> DriverFailure:
+    async def _failure(self, code: FailureCode, what: str, problem: Exception) -> DriverFailure:
         # QEMU pauses a guest whose disk cannot grow: of that the guest's silence says nothing.
         full = shutil.disk_usage(self._node.allocations).free < 1 << 20
         pool = self._node.disk_pool
-        why = pool.why_full() if pool is not None else ""
+        why = await in_thread(pool.why_full) if pool is not None else ""
         return DriverFailure(
             code, f"{what}: {problem}{'; No space left on device' if full else ''}{why and f'; {why}'}"
         )

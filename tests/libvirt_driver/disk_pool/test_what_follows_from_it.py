@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 from node_agent.drivers.contract import DiskSpace
 from node_agent.metrics import AgentMetrics
-from tests.libvirt_driver.definitions import defined, guest
+from node_agent.protocol import FailureCode
+from tests.libvirt_driver.definitions import ALLOCATION, defined, guest
+from tests.libvirt_driver.disk_pool.drivers import driver_in, packages_of_driver
 
 
 def test_a_guest_with_a_volume_has_a_block_device_and_waits_for_each_error(tmp_path: Path) -> None:
@@ -50,3 +54,22 @@ def test_the_space_of_the_pool_is_measured_where_there_is_one() -> None:
     read = metrics.registry.get_sample_value
     assert [read("berth_agent_disk_pool_bytes", {"kind": kind}) for kind in ("size", "promised")] == [100.0, 70.0]
     assert [read("berth_agent_disk_pool_used_ratio", {"kind": kind}) for kind in ("data", "metadata")] == [0.25, None]
+
+
+def test_why_a_guest_does_not_start_is_not_asked_of_lvm_on_the_loop(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    class Slow:
+        def why_full(self) -> str:
+            asked.append(threading.current_thread() is threading.main_thread())
+            return "the thin pool vg0/disks: full"
+
+    with packages_of_driver():
+        from node_agent.drivers.libvirt.provisioning import Boot
+
+        driver = driver_in(tmp_path / "node", None)
+        driver._node.disk_pool = Slow()
+        boot = Boot(driver._node, driver._node.directory(ALLOCATION))
+        failure = asyncio.run(boot._failure(FailureCode.GUEST_MARKER_MISSING, "the guest", OSError("silent")))
+    assert asked == [False]
+    assert failure.detail == "the guest: silent; the thin pool vg0/disks: full"
