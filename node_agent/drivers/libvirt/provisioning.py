@@ -12,7 +12,7 @@ import structlog
 from node_agent.checks.firmware import Ovmf, find_ovmf
 from node_agent.drivers.contract import DriverFailure, Phase, Progress, ProvisionOrder
 from node_agent.drivers.leases import listed, take_over
-from node_agent.drivers.libvirt.disk_pool.guest_disks import activate_disk, make_disk
+from node_agent.drivers.libvirt.disk_pool.guest_disks import activate_disk, make_disk, require_room
 from node_agent.drivers.libvirt.disk_pool.pool import PoolShort
 from node_agent.drivers.libvirt.disks import ImageRefused, ImageTooLarge, create_disk, inspect_image
 from node_agent.drivers.libvirt.domain import CHECK_HOST, domain_xml
@@ -226,6 +226,17 @@ class Provisioning:
     async def require_gpus(self, *, may_run: bool = False) -> None:
         """See `starting.require_gpus`. Raises DriverFailure."""
         await require_gpus(self._node, self._order.allocation_id, self._order.parameters.slots, may_run=may_run)
+
+    async def require_room(self) -> None:
+        """Raise DriverFailure if the new disk has no room in the pool, once the one before is removed."""
+        if (pool := self._node.disk_pool) is None:
+            return
+        try:
+            await in_thread(partial(require_room, pool, self._order.allocation_id, self._disk_bytes()))
+        except PoolShort as short:
+            raise DriverFailure(FailureCode.DISK_POOL_SHORT, str(short)) from short
+        except OSError as error:
+            raise DriverFailure(FailureCode.GUEST_DEFINITION_FAILED, f"the disk: {error}") from error
 
     async def _lease(self, _progress: Progress) -> str:
         order = self._order

@@ -64,12 +64,13 @@ class Restart:
 def rebuild_phases(removal: GuestRemoval, provisioning: Provisioning) -> list[Phase]:
     """The phases of `rebuild`. The lease is taken anew: a restart of the agent clears that of an allocation with no files.
 
-    A host whose GPUs the new guest would not get is found before the old one is ended.
+    A host whose GPUs the new guest would not get, and a pool without room for its disk, are found before the old one is ended.
     """
     stop = removal.stop()
 
     async def stopped(progress: Progress) -> str:
         await provisioning.require_gpus(may_run=True)
+        await provisioning.require_room()
         return await stop.run(progress)
 
     async def lease(_progress: Progress) -> str:

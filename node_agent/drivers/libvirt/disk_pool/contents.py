@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
@@ -51,11 +51,12 @@ class PoolName:
 @dataclass(frozen=True)
 class Volume:
     """One volume of the group. `pool`: the thin pool that it is in, or empty. `allocation_id` is None for one that Berth did not
-    make."""
+    make. `mapped_bytes`: what it has of the pool's blocks; 0 where that is not known."""
 
     name: str
     pool: str
     size_bytes: int
+    mapped_bytes: int
     tags: frozenset[str]
     origin: str
     is_active: bool
@@ -98,6 +99,13 @@ class PoolState:
         """What the agent's metrics say of it."""
         data, metadata = (None if one is None else one / 100 for one in (self.data_percent, self.metadata_percent))
         return DiskSpace(self.size_bytes, self.virtual_bytes, data, metadata)
+
+    def without(self, volume: Volume) -> PoolState:
+        """The pool once a volume of it is removed; what that gives back of the metadata is not known."""
+        data = self.data_percent
+        if data is not None:
+            data = max(0.0, data - 100 * volume.mapped_bytes / self.size_bytes)
+        return replace(self, virtual_bytes=self.virtual_bytes - volume.size_bytes, data_percent=data)
 
     def why_full(self) -> str:
         """Why no disk is made in it, or the empty text."""
@@ -170,9 +178,12 @@ def _volume(row: Mapping[str, str]) -> Volume:
         allocation_id = UUID(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     except ValueError:
         allocation_id = None
+    size_bytes = _bytes(row)
+    mapped_bytes = int(size_bytes * (number(row, "data_percent") or 0.0) / 100) if row["pool_lv"] else 0
     return Volume(
-        name=name, pool=row["pool_lv"], size_bytes=_bytes(row), tags=frozenset(row["lv_tags"].split(",")), origin=row["origin"],
+        name=name, pool=row["pool_lv"], size_bytes=size_bytes, tags=frozenset(row["lv_tags"].split(",")), origin=row["origin"],
         is_active=row["lv_active"] == "active", is_open=row["lv_device_open"] == "open", allocation_id=allocation_id,
+        mapped_bytes=mapped_bytes,
     )  # fmt: skip
 
 

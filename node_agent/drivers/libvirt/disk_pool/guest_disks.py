@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
 
 from node_agent.drivers.libvirt.disk_pool.contents import volume_name
 from node_agent.drivers.libvirt.disk_pool.pool import DiskPool, VolumeInUse
 from node_agent.drivers.libvirt.disk_pool.zeroing import Zeroed, zero_volume
 from node_agent.drivers.libvirt.disks import format_disk, full_bytes, make_key
 from node_agent.drivers.libvirt.records import GuestDirectory, GuestRecord
+
+
+def require_room(pool: DiskPool, allocation_id: UUID, disk_bytes: int) -> None:
+    """Raise PoolShort unless a new disk of the allocation has room in place of the one that it has. Raises OSError."""
+    with TemporaryDirectory(prefix="berth-measure-") as aside:
+        make_key(key := Path(aside) / "key")  # of no disk: QEMU measures with one
+        size_bytes = full_bytes(key, disk_bytes)
+    pool.require_room(allocation_id, size_bytes)
 
 
 def make_disk(pool: DiskPool, directory: GuestDirectory, record: GuestRecord) -> Path:

@@ -99,7 +99,10 @@ class DiskPool:
 
     def find(self, allocation_id: UUID) -> Volume | None:
         """The allocation's volume, asked of LVM now. Raises PoolError, also if another agent made it or another pool has it."""
-        volume = self.look().volumes.get(volume_name(allocation_id))
+        return self._of(allocation_id, self.look())
+
+    def _of(self, allocation_id: UUID, contents: Contents) -> Volume | None:
+        volume = contents.volumes.get(volume_name(allocation_id))
         if volume is not None and volume.pool != self.name.pool:
             raise PoolError(self.why_elsewhere(volume))
         if volume is not None and self._owner not in volume.tags:
@@ -133,6 +136,12 @@ class DiskPool:
                 "--setactivationskip", "n", *(part for tag in tags for part in ("--addtag", tag)), self.name.group,
             )  # fmt: skip
         return self.device(name)
+
+    def require_room(self, allocation_id: UUID, size_bytes: int) -> None:
+        """Raise PoolShort unless the allocation may have such a volume in place of the one that it has. Raises PoolError."""
+        contents = self.look()
+        freed = self._of(allocation_id, contents)
+        self._require_room(contents.state if freed is None else contents.state.without(freed), size_bytes)
 
     def note_made(self, volume: str) -> None:
         """The disk on this volume is whole. Raises PoolError."""
