@@ -24,6 +24,7 @@ DOMAIN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9
 """Labels as those of guests' names, with dots between them."""
 DISK_POOL = r"^[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,62}/[A-Za-z0-9_+][A-Za-z0-9_.+-]{0,62}$"
 """Names of lvm(8); a volume group is a directory of /dev, and with a volume's name a name of device mapper of 127 characters."""
+OVERCOMMIT_MIN, OVERCOMMIT_MAX = 0.1, 100.0
 
 
 class Settings(BaseSettings):
@@ -190,7 +191,7 @@ class Settings(BaseSettings):
         " are files below `BERTH_GUEST_DIR`",
     )  # fmt: skip
     libvirt_disk_pool_overcommit: float = Field(
-        1.0, ge=0.1, le=100,
+        1.0, ge=OVERCOMMIT_MIN, le=OVERCOMMIT_MAX,
         description="driver libvirt: how many times the pool's size all its volumes may have together; above 1 guests wait when"
         " it is full",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from node_agent.checks.finding import Code, Finding
 from node_agent.drivers.libvirt.disk_pool.contents import NoThinPool, PoolAbsent, PoolName, PoolState, look
 from node_agent.drivers.libvirt.disk_pool.lvm import PoolError, ProgramMissing, find_program
-from node_agent.settings import DISK_POOL, Settings
+from node_agent.settings import DISK_POOL, OVERCOMMIT_MAX, OVERCOMMIT_MIN, Settings
 
 CHECK_SECONDS_MAX = 20.0
 PROGRAMS = ("lvs", "lvcreate", "lvchange", "lvremove", "dmsetup", "thin_check")
@@ -72,7 +72,8 @@ def disk_pool_by(environment: Mapping[str, str]) -> tuple[str | None, float]:
         overcommit = float(environment.get("BERTH_LIBVIRT_DISK_POOL_OVERCOMMIT", default))
     except ValueError:
         overcommit = default
-    return environment.get("BERTH_LIBVIRT_DISK_POOL") or None, overcommit
+    is_taken = OVERCOMMIT_MIN <= overcommit <= OVERCOMMIT_MAX  # also of nan
+    return environment.get("BERTH_LIBVIRT_DISK_POOL") or None, overcommit if is_taken else default
 
 
 def _used(state: PoolState) -> str:

@@ -82,6 +82,15 @@ def test_no_setting_asks_nothing(lvm: FakeLvm) -> None:
     assert lvm.calls() == []
 
 
+@pytest.mark.parametrize("overcommit", ["inf", "-inf", "nan", "0.09", "100.1", "1e400", "x"])
+def test_an_overcommit_that_the_agent_refuses_counts_as_not_set(lvm: FakeLvm, tmp_path: Path, overcommit: str) -> None:
+    set_so = {"BERTH_LIBVIRT_DISK_POOL": "vg0/disks", "BERTH_LIBVIRT_DISK_POOL_OVERCOMMIT": overcommit}
+    assert check_disk_pool(*disk_pool_by(set_so))[-1].code is None
+    assert disk_pool_by(set_so) == ("vg0/disks", 1.0)
+    with pytest.raises(ValueError, match="libvirt_disk_pool_overcommit"):
+        settings(tmp_path, libvirt_disk_pool_overcommit=overcommit)
+
+
 def test_an_agent_does_not_start_on_a_pool_that_does_not_zero(lvm: FakeLvm, tmp_path: Path) -> None:
     lvm.pool(zero="")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # pytest's directories are closed to QEMU's users
