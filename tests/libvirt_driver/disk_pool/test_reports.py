@@ -162,6 +162,23 @@ def test_the_last_byte_within_the_bound_is_given(lvm: FakeLvm) -> None:
         pool_of().create(uuid.UUID(int=8), 1, [0], 99 * GIB + 1)
 
 
+def test_what_was_promised_is_given_also_when_the_pool_is_nearly_full(lvm: FakeLvm) -> None:
+    filled = volume(size=96 * GIB)
+    lvm.pool(filled, data_percent="96.01")
+    with pytest.raises(PoolError, match="/dev/vg0/berth-"):  # there is no device: no LVM made it
+        pool_of().create(uuid.UUID(int=8), 1, [0], 4 * GIB)
+    assert pool_of().why_full() == ""
+    with pytest.raises(PoolShort, match=r"96.01 % of its data are used"):
+        pool_of(2.0).create(uuid.UUID(int=8), 1, [0], 4 * GIB + 1)
+    lvm.pool(filled, data_percent="96.03")  # of a device that LVM does not know
+    with pytest.raises(PoolShort, match=r"96.03 % of its data are used"):
+        pool_of().create(uuid.UUID(int=8), 1, [0], 4 * GIB)
+    lvm.pool(filled, data_percent="96.00", metadata_percent="91.00")
+    with pytest.raises(PoolShort, match="91 % of its metadata are used"):
+        pool_of().create(uuid.UUID(int=8), 1, [0], 1)
+    assert len(lvm.calls("lvcreate")) == 1
+
+
 def test_heartbeats_do_not_ask_lvm_each_time_unless_something_changed(
     lvm: FakeLvm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,10 +107,17 @@ class PoolState:
             data = max(0.0, data - 100 * volume.mapped_bytes / self.size_bytes)
         return replace(self, virtual_bytes=self.virtual_bytes - volume.size_bytes, data_percent=data)
 
-    def why_full(self) -> str:
-        """Why no disk is made in it, or the empty text."""
+    def holds_all(self, size_bytes: int) -> bool:
+        """Whether all its volumes, and one of so many bytes, have room when their guests have filled them."""
+        # LVM rounds percents to hundredths. Blocks beyond the volumes' sizes are of something that LVM does not know.
+        used = self.size_bytes * max(0.0, (self.data_percent or 0.0) - 0.01) / 100
+        return used <= self.virtual_bytes and self.virtual_bytes + size_bytes <= self.size_bytes
+
+    def why_full(self, size_bytes: int = 0) -> str:
+        """Why no disk of so many bytes is made in it, or the empty text. Data count where they can run out."""
+        data = None if self.holds_all(size_bytes) else self.data_percent
         for what, percent, most in (
-            ("data", self.data_percent, DATA_PERCENT_MAX), ("metadata", self.metadata_percent, METADATA_PERCENT_MAX),
+            ("data", data, DATA_PERCENT_MAX), ("metadata", self.metadata_percent, METADATA_PERCENT_MAX),
         ):  # fmt: skip
             if percent is not None and percent >= most:
                 return f"{percent:g} % of its {what} are used, and from {most:g} % on no disk is made"

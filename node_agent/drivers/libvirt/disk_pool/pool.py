@@ -196,7 +196,7 @@ class DiskPool:
             raise PoolShort(
                 f"the thin pool {self.name}: {state.problem}; repair it with lvconvert --repair, see lvmthin(7)"
             )
-        if why := state.why_full():
+        if why := state.why_full(size_bytes):
             raise PoolShort(f"the thin pool {self.name}: {why}; extend it with lvextend")
         most = int(state.size_bytes * self.settings.overcommit)
         if state.virtual_bytes + size_bytes > most:
