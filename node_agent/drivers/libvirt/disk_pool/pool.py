@@ -135,6 +135,7 @@ class DiskPool:
                 "lvcreate", "--type", "thin", "--thinpool", self.name.pool, "--virtualsize", f"{size_bytes}b", "--name", name,
                 "--setactivationskip", "n", *(part for tag in tags for part in ("--addtag", tag)), self.name.group,
             )  # fmt: skip
+            self._require_still_room(name, size_bytes)
         return self.device(name)
 
     def require_room(self, allocation_id: UUID, size_bytes: int) -> None:
@@ -198,10 +199,23 @@ class DiskPool:
             )
         if why := state.why_full(size_bytes):
             raise PoolShort(f"the thin pool {self.name}: {why}; extend it with lvextend")
-        most = int(state.size_bytes * self.settings.overcommit)
+        most = self._most(state)
         if state.virtual_bytes + size_bytes > most:
             raise PoolShort(
                 f"the thin pool {self.name} has {state.size_bytes} bytes, its volumes may have {most} together and have"
                 f" {state.virtual_bytes}; the disk needs {size_bytes}; extend the pool with lvextend, remove volumes that are not"
                 " Berth's, or raise BERTH_LIBVIRT_DISK_POOL_OVERCOMMIT"
             )
+
+    def _require_still_room(self, volume: str, size_bytes: int) -> None:
+        """Another agent of the pool may have made a volume since this one looked: LVM locks each step, and not both."""
+        state = self.look().state
+        if state.virtual_bytes > self._most(state):
+            self.remove(volume)
+            raise PoolShort(
+                f"the thin pool {self.name}: another program made a volume at the same time, and all together have"
+                f" {state.virtual_bytes} bytes of {self._most(state)}; the disk of {size_bytes} was removed again"
+            )
+
+    def _most(self, state: PoolState) -> int:
+        return int(state.size_bytes * self.settings.overcommit)
