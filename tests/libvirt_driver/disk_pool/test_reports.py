@@ -162,6 +162,17 @@ def test_the_last_byte_within_the_bound_is_given(lvm: FakeLvm) -> None:
         pool_of().create(uuid.UUID(int=8), 1, [0], 99 * GIB + 1)
 
 
+def test_of_two_agents_that_make_volumes_at_once_none_exceeds_the_bound(lvm: FakeLvm) -> None:
+    lvm.pool(volume())
+    other, new = volume(uuid.UUID(int=9), 90 * GIB), volume(uuid.UUID(int=8), 20 * GIB)
+    lvm.after("lvcreate", volume(), other, new)
+    lvm.after("lvremove", volume(), other)
+    with pytest.raises(PoolShort, match="all together have 119185342464 bytes of 107374182400"):
+        pool_of().create(uuid.UUID(int=8), 1, [0], 20 * GIB)
+    (call,) = lvm.calls("lvremove")
+    assert call.endswith(f"vg0/{volume_name(uuid.UUID(int=8))}")
+
+
 def test_what_was_promised_is_given_also_when_the_pool_is_nearly_full(lvm: FakeLvm) -> None:
     filled = volume(size=96 * GIB)
     lvm.pool(filled, data_percent="96.01")
@@ -231,3 +242,30 @@ def test_a_volume_of_another_pool_of_the_group_is_not_taken_for_absent(
         pool_of().find(ALLOCATION)
     assert pool_of().look().state.virtual_bytes == 0, "the pool does not have it"
     assert [one.name for one in pool_of().own(pool_of().look())] == [volume_name(ALLOCATION)], "the node holds it"
+
+
+def test_lvm_gets_no_more_of_the_environment_than_it_needs(lvm: FakeLvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_SECRET", "x")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("LVM_SYSTEM_DIR", "/etc/other")
+    lvm.program("lvs", "env")
+    given = dict(line.split("=", 1) for line in run("lvs").splitlines())
+    known = {
+        "PATH",
+        "LC_ALL",
+        "LVM_SUPPRESS_FD_WARNINGS",
+        "LVM_SYSTEM_DIR",
+        "DM_DISABLE_UDEV",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    }
+    assert set(given) <= known
+    assert (given["LC_ALL"], given["LVM_SYSTEM_DIR"]) == ("C", "/etc/other")
+
+
+def test_reports_are_in_words_whatever_lvm_conf_says(lvm: FakeLvm) -> None:
+    look(NAME, 5)
+    assert all("report/binary_values_as_numeric=0" in call for call in lvm.calls("lvs"))
+    assert lvm.calls("lvs") != []

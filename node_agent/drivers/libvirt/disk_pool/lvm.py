@@ -14,8 +14,10 @@ SECONDS_MAX = 60.0
 """How long one program may take; `lvremove` of a volume that is open tries for 6 s."""
 ENDING_SECONDS_MAX = 5.0
 UDEV = Path("/run/udev/control")
-# The copies of the metadata below /etc/lvm are the administrator's: each guest would add two.
-CONFIG = "activation/monitoring=0 backup/backup=0 backup/archive=0"
+# The copies of the metadata below /etc/lvm are the administrator's: each guest would add two. Words in reports, as they are read.
+CONFIG = "activation/monitoring=0 backup/backup=0 backup/archive=0 report/binary_values_as_numeric=0"
+PASSED_ON = ("PATH", "DM_DISABLE_UDEV", "LVM_SYSTEM_DIR")
+"""What LVM gets of the agent's environment, which has more, and secrets too."""
 
 
 class PoolError(OSError):
@@ -40,7 +42,8 @@ def find_program(program: str) -> str:
 def run(program: str, *arguments: str, seconds_max: float = SECONDS_MAX) -> str:
     """What the program prints. Raises PoolError with what it says, ProgramSilent after `seconds_max`."""
     path = find_program(program)
-    environment = {**os.environ, "LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment = {**passed_on, "LC_ALL": "C", "LVM_SUPPRESS_FD_WARNINGS": "1"}
     if not UDEV.exists():
         environment["DM_DISABLE_UDEV"] = "1"  # LVM would wait for what makes the device nodes elsewhere
     # A session apart: what ends the agent's group does not end LVM between two steps.

@@ -75,7 +75,8 @@ def mapped_of(device: Path, seconds_max: float) -> tuple[int, int]:
 
 @contextmanager
 def _opened(device: Path) -> Iterator[int]:
-    # Exclusively: neither QEMU nor a mount may have it.
+    # O_EXCL excludes mounts and device mapper. QEMU opens without it: that no program has the volume open is looked up before,
+    # and lvremove refuses one that is open.
     try:
         descriptor = os.open(device, os.O_RDWR | os.O_EXCL | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:
