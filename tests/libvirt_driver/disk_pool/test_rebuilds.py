@@ -1,4 +1,4 @@
-"""A rebuild on a node that has a pool: what it names, and what it looks at before it destroys anything."""
+"""A rebuild on a node that has a pool: what it names, and what it checks before it destroys anything."""
 
 from __future__ import annotations
 
