@@ -51,7 +51,8 @@ def fleet(url: str, nodes: int = 1, features: list[str] = BY_VLAN) -> Seeded:
     with connect(url) as connection:
         for number, node in enumerate(seeded.nodes, 1):
             connection.execute(
-                "update nodes set agent_features = %s, underlay = %s, last_seen_at = clock_timestamp() where id = %s",
+                "update nodes set agent_features = %s, underlay = %s, last_seen_at = clock_timestamp(), inventory = '[]',"
+                " inventory_after = clock_timestamp() where id = %s",
                 (features, f"192.0.2.{number}", node.id),
             )
     return seeded
@@ -91,7 +92,7 @@ def vlan_of(url: str, whose: Seeded, limits: NetworkLimits = TWO) -> int | None:
 
 
 def leave(url: str, whose: Seeded, *allocations: uuid.UUID) -> None:
-    """These allocations end, and are cleaned up. Every node is seen afterwards."""
+    """These allocations end, and are cleaned up. Every node sends an inventory afterwards."""
 
     async def work(context: Context) -> None:
         for allocation in allocations:
@@ -100,7 +101,7 @@ def leave(url: str, whose: Seeded, *allocations: uuid.UUID) -> None:
 
     run_with(url, work)
     with connect(url) as connection:
-        connection.execute("update nodes set last_seen_at = clock_timestamp()")
+        connection.execute("update nodes set last_seen_at = clock_timestamp(), inventory_after = clock_timestamp()")
 
 
 def why_full(url: str, whose: Seeded, limits: NetworkLimits = TWO) -> str:
@@ -188,7 +189,7 @@ def test_the_same_network_has_its_vlan_again_at_once(database_url: str) -> None:
     assert rows_of(database_url, VLANS) == [("north", 100, True)]
 
 
-def test_a_vlan_stays_leased_while_a_node_that_may_carry_it_was_not_seen(database_url: str) -> None:
+def test_a_vlan_stays_leased_until_each_node_has_sent_an_inventory(database_url: str) -> None:
     seeded = fleet(database_url, 2)
     second, third = others(database_url, seeded, "second", "third")
     first, _ = begin(database_url, seeded)
@@ -196,11 +197,55 @@ def test_a_vlan_stays_leased_while_a_node_that_may_carry_it_was_not_seen(databas
     leave(database_url, seeded, first)
     silent = seeded.nodes[1].id
     with connect(database_url) as connection:
-        connection.execute("update nodes set last_seen_at = last_seen_at - interval '1 hour' where id = %s", (silent,))
-    assert "1 were left and are in quarantine or on a node that was not seen" in why_full(database_url, third)
+        connection.execute(
+            "update nodes set inventory_after = inventory_after - interval '1 hour' where id = %s", (silent,)
+        )
+    assert "1 were left and are in quarantine or on a node whose inventory is older" in why_full(database_url, third)
     with connect(database_url) as connection:
         connection.execute("update nodes set state = 'retired' where id = %s", (silent,))
     assert vlan_of(database_url, third) == 100
+
+
+HELD = {"an orphan": None, "a guest of a claim that is closed": "ended", "a guest of no allocation": "unknown"}
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_no_vlan_is_leased_while_a_node_has_guests_that_nothing_explains(database_url: str, held: str) -> None:
+    """The node was away, has restarted what it records, and is seen again."""
+    seeded = fleet(database_url, 2)
+    second, third = others(database_url, seeded, "second", "third")
+    first, _ = begin(database_url, seeded)
+    leave(database_url, seeded, first)
+    away = seeded.nodes[1].id if held != "a guest of a claim that is closed" else allocation_of(database_url, first)["node_id"]
+    found = first if HELD[held] == "ended" else uuid.uuid4()
+    with connect(database_url) as connection:
+        if HELD[held] is None:
+            connection.execute(
+                "insert into node_orphans (node_id, allocation_id, slots, waits_for, waits_since)"
+                " values (%s, %s, '{0}', 'decision', clock_timestamp())",
+                (away, found),
+            )
+        else:
+            connection.execute(
+                "update nodes set inventory = jsonb_build_array(jsonb_build_object('allocation_id', %s::text, 'slots',"
+                " '[0]'::jsonb, 'fence', 1)) where id = %s",
+                (found, away),
+            )
+    only = replace(TWO, vlans=(100,))
+    for limits in (TWO, only):
+        assert "has guests that nothing explains" in why_full(database_url, third, limits)
+    assert rows_of(database_url, VLANS) == [("north", 100, False)], "still the first network's"
+    with connect(database_url) as connection:
+        connection.execute("delete from node_orphans")
+        connection.execute("update nodes set inventory = '[]'")
+    assert vlan_of(database_url, second, only) == 100
+
+
+def test_no_vlan_is_leased_before_a_node_has_sent_an_inventory(database_url: str) -> None:
+    seeded = fleet(database_url)
+    with connect(database_url) as connection:
+        connection.execute("update nodes set inventory = null, inventory_after = null")
+    assert "has sent no inventory" in why_full(database_url, seeded)
 
 
 def test_what_a_worker_of_the_version_before_left_begins_its_quarantine_when_it_is_found(database_url: str) -> None:

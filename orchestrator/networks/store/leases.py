@@ -16,7 +16,7 @@ from node_agent.wire.networks import SSH_PORT, VNI_MAX, NetworkOrder, PublishedP
 from orchestrator.allocations.subject import Subject
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.networks.rules import GATEWAY_HOST, NetworkFull, NetworkLimits, gateway_of, label_of, mac_of
-from orchestrator.networks.store.vlans import LOCK_POOL, lease_vlan, use_vlan
+from orchestrator.networks.store.vlans import LOCK_POOL, begin_lease, lease_vlan, use_vlan
 
 _FIND = """
 select w.id, w.vni, w.subnet, host(x.address) as address, x.name,
@@ -88,8 +88,9 @@ async def lease_network(
     found = await find_network(tx, subject.id)
     if found is not None:
         return await _with_vlan(tx, subject, limits, found) if by_vlan and found.vlan is None else found
+    clean = await begin_lease(tx, subject.tenant_id, subject.region) if by_vlan else None
     network = await _lock_network(tx, subject, limits)
-    vlan = await (lease_vlan(tx, network.id, subject.region, limits) if by_vlan else use_vlan(tx, network.id))
+    vlan = await (lease_vlan(tx, network.id, subject.region, limits, clean) if by_vlan else use_vlan(tx, network.id))
     subnet = IPv4Network(str(network.subnet))
     leased = (
         await tx.execute(
@@ -121,8 +122,9 @@ async def lease_network(
 
 async def _with_vlan(tx: Transaction, subject: Subject, limits: NetworkLimits, order: NetworkOrder) -> NetworkOrder:
     """The order of a guest whose node is connected by VLANs only since its first attempt."""
+    clean = await begin_lease(tx, subject.tenant_id, subject.region)
     await _lock_network(tx, subject, limits)
-    return order.model_copy(update={"vlan": await lease_vlan(tx, order.network_id, subject.region, limits)})
+    return order.model_copy(update={"vlan": await lease_vlan(tx, order.network_id, subject.region, limits, clean)})
 
 
 async def _lock_network(tx: Transaction, subject: Subject, limits: NetworkLimits) -> Row[Any]:
