@@ -10,6 +10,7 @@ REPAIRED = "tests/libvirt_driver/network/spanning/test_spanning.py::test_a_damag
 CHECK = "tests/libvirt_driver/network/test_check.py"
 STORE = "orchestrator/networks/store/vlans.py"
 LEASED = "tests/networks/test_vlans.py"
+LEFT = "tests/networks/test_left_vlans.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
@@ -18,7 +19,7 @@ MUTANTS: list[Mutant] = [
         STORE,
         "v.left_at < clock_timestamp() - make_interval(secs => cast(:quarantine as float8))",
         "v.left_at < clock_timestamp() - make_interval(secs => 0 * cast(:quarantine as float8))",
-        (f"{LEASED}::test_a_vlan_that_was_left_is_another_networks_after_the_quarantine",),
+        (f"{LEFT}::test_a_vlan_that_was_left_is_another_networks_after_the_quarantine",),
     ),
     Mutant(
         "vlans: a node without an inventory since gives its VLANs up",
@@ -26,7 +27,7 @@ MUTANTS: list[Mutant] = [
         STORE,
         "      and v.left_at < cast(:clean_since as timestamptz)\n",
         "      and v.left_at < greatest(cast(:clean_since as timestamptz), 'infinity')\n",
-        (f"{LEASED}::test_a_vlan_stays_leased_until_each_node_has_sent_an_inventory",),
+        (f"{LEFT}::test_a_vlan_stays_leased_until_each_node_has_sent_an_inventory",),
     ),
     Mutant(
         "vlans: a guest of a closed claim carries none",
@@ -34,7 +35,31 @@ MUTANTS: list[Mutant] = [
         STORE,
         "a.node_id <> n.id or c.closed_at < n.inventory_after)",
         "a.node_id <> n.id or c.closed_at < n.created_at)",
-        (f"{LEASED}::test_no_vlan_is_leased_while_a_node_has_guests_that_nothing_explains",),
+        (f"{LEFT}::test_no_vlan_is_leased_while_a_node_has_guests_that_nothing_explains",),
+    ),
+    Mutant(
+        "vlans: after a restore one that was left is taken again",
+        "networks",
+        STORE,
+        "        if held.is_left:\n",
+        "        if False:\n",
+        (f"{LEFT}::test_after_a_restore_a_vlan_that_was_left_may_be_another_networks",),
+    ),
+    Mutant(
+        "vlans: a guest without VLANs uses one",
+        "networks",
+        STORE,
+        "n on n.id = a.node_id\n    where x.network_id = v.network_id and :feature = any (n.agent_features)) as is_left",
+        "n on n.id = a.node_id\n    where x.network_id = v.network_id and cast(:feature as text) is not null) as is_left",
+        (f"{LEFT}::test_a_guest_without_vlans_keeps_none_in_use",),
+    ),
+    Mutant(
+        "vlans: the network is locked before the pool",
+        "networks",
+        STORE,
+        "    await tx.execute(LOCK_POOL)\n    return clean\n",
+        "    return clean\n",
+        (f"{LEASED}::test_a_lease_waits_for_the_pool_before_it_locks_the_network",),
     ),
     Mutant(
         "vlans: orphans carry none",
@@ -42,7 +67,7 @@ MUTANTS: list[Mutant] = [
         STORE,
         "where o.node_id = n.id and o.state <> 'destroyed') or exists (\n",
         "where o.node_id = n.id and o.state = 'destroyed') or exists (\n",
-        (f"{LEASED}::test_no_vlan_is_leased_while_a_node_has_guests_that_nothing_explains",),
+        (f"{LEFT}::test_no_vlan_is_leased_while_a_node_has_guests_that_nothing_explains",),
     ),
     Mutant(
         "vlans: those of sites are leased",
@@ -58,7 +83,7 @@ MUTANTS: list[Mutant] = [
         STORE,
         "    if awaited is not None:\n",
         "    if False:\n",
-        (f"{LEASED}::test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited",),
+        (f"{LEFT}::test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited",),
     ),
     Mutant(
         "vlans: a network that is used again counts as left",
@@ -66,7 +91,7 @@ MUTANTS: list[Mutant] = [
         STORE,
         "update network_vlans set left_at = null where",
         "update network_vlans set left_at = left_at where",
-        (f"{LEASED}::test_the_same_network_has_its_vlan_again_at_once",),
+        (f"{LEFT}::test_the_same_network_has_its_vlan_again_at_once",),
     ),
     Mutant(
         "vlans: an agent of the version before is named one",
