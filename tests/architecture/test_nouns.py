@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "restores": ("operations",),
     "reservations": ("audit", "catalogue", "log", "operations", "placement", "restores", "tenants"),
     "wipes": (),
-    "networks": (),
+    "networks": ("operations",),
     "allocations": (
         "archive",
         "audit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ from tests.networks.leasing import (
     vlan_of,
     why_full,
 )
+from worker.sweepers.retention import sweep_left_vlans
 
 
 def test_a_vlan_that_was_left_is_another_networks_after_the_quarantine(database_url: str) -> None:
@@ -210,3 +212,35 @@ def test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited(database_url:
     with connect(database_url) as connection:
         connection.execute("delete from awaited_inventories")
     assert vlan_of(database_url, other) == 101
+
+
+def swept(url: str, quarantine_seconds: float, limit: int = 10) -> list[Any]:
+    """The leases after one run of the worker's sweeper."""
+    run_with(url, lambda context: sweep_left_vlans(context, quarantine_seconds, limit))
+    return rows_of(url, VLANS)
+
+
+def test_what_no_lease_asks_for_is_free_again_too(database_url: str) -> None:
+    """A site waits for the VLANs of networks."""
+    seeded = fleet(database_url)
+    second, third = others(database_url, seeded, "second", "third")
+    first, _ = begin(database_url, seeded)
+    begin(database_url, second)
+    leave(database_url, seeded, first)
+    assert swept(database_url, 3_600.0) == [("north", 100, False), ("north", 101, True)], "in quarantine"
+    add_orphan(database_url, seeded.nodes[0].id, uuid.uuid4())
+    assert swept(database_url, 0.0) == [("north", 100, False), ("north", 101, True)], "an orphan may carry it"
+    with connect(database_url) as connection:
+        connection.execute("delete from node_orphans")
+    assert swept(database_url, 0.0) == [("north", 101, True)]
+    assert vlan_of(database_url, third, replace(TWO, vlan_quarantine_seconds=3_600.0)) == 100
+
+
+def test_the_vlan_of_a_lease_without_a_guest_begins_its_quarantine(database_url: str) -> None:
+    """The subnet or the node's ports were full."""
+    seeded = fleet(database_url)
+    (other,) = others(database_url, seeded, "other")
+    begin(database_url, other, replace(TWO, vlans=(101,), port_last=40_000))
+    assert "the node has no free port" in why_full(database_url, seeded, replace(TWO, port_last=40_000))
+    assert rows_of(database_url, VLANS) == [("north", 100, True), ("north", 101, True)]
+    assert swept(database_url, 3_600.0) == [("north", 100, False), ("north", 101, True)]

@@ -44,6 +44,7 @@ from tests.networks.leasing import (
     vlan_of,
     why_full,
 )
+from tests.support.waiting import pause
 
 
 def test_a_network_has_one_vlan_and_another_network_another(database_url: str) -> None:
@@ -147,7 +148,7 @@ def test_vlans_of_sites_are_left_out(database_url: str) -> None:
 
 
 def test_a_lease_waits_for_the_pool_before_it_locks_the_network(database_url: str) -> None:
-    """Who makes a network takes them in this order."""
+    """As a lease that makes a network does."""
     seeded = fleet(database_url, features=BY_VXLAN)
     begin(database_url, seeded)
     with connect(database_url) as connection:
@@ -160,7 +161,7 @@ def test_a_lease_waits_for_the_pool_before_it_locks_the_network(database_url: st
         leasing = asyncio.create_task(begin_provisioning(context, allocation, "w"))
         while not rows_of(database_url, "select pid from pg_locks where locktype = 'advisory' and not granted"):
             assert not leasing.done()
-            await asyncio.sleep(0.01)
+            await pause(0.02)
         with connect(database_url) as connection:
             free = connection.execute("select id from networks for no key update skip locked").fetchall()
         rival.rollback()

@@ -148,6 +148,14 @@ async def faults_over(client: ReservationClient) -> None:
     )
 
 
+async def vlans_left(client: ReservationClient) -> None:
+    _change(
+        client,
+        "insert into network_vlans (region, vlan, network_id, left_at)"
+        f" select r.name, 1 + n, uuidv7(), {LONG_AGO} from generate_series(1, {MANY}) n, (select name from regions limit 1) r",
+    )
+
+
 async def history_over(client: ReservationClient) -> None:
     _change(
         client,
@@ -184,6 +192,7 @@ CASES = (
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
     Case("health", outages_over, "select from allocations where health = 'degraded'"),
     Case("fault_reports", faults_over, "select from fault_reports where waits_for is not null"),
+    Case("left_vlans", vlans_left, "select from network_vlans"),
     Case("hardware_history", history_over, "select from hardware_history"),
     Case("maintenance", maintenance_due, "select from maintenance_windows where state = 'scheduled'"),
     Case("balances", balances_due, "select from balances where look_at <= clock_timestamp()", batches_max=10),

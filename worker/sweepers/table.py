@@ -35,7 +35,7 @@ from worker.sweepers.probes import sweep_probes
 from worker.sweepers.reconciliation import InventoryReconciler, advance_orphans
 from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.reservations import sweep_overdue_holds, sweep_retired_reservations, sweep_windows_over
-from worker.sweepers.retention import sweep_deleted_keys, sweep_operations
+from worker.sweepers.retention import sweep_deleted_keys, sweep_left_vlans, sweep_operations
 from worker.sweepers.sweeper import Sweeper
 from worker.sweepers.topologies import sweep_topologies
 from worker.workflows.starting import WorkflowStarter
@@ -278,6 +278,13 @@ def _retention_sweepers(context: Context, settings: Settings) -> list[Sweeper]:
             settings.topologies_seconds,
             partial(sweep_hardware, context, settings.hardware_retention_seconds, batch),
             "entries of the history of hardware, and closed repairs, past their retention",
+        ),
+        Sweeper(
+            "left_vlans",
+            # It reads every node of a region, and a quarantine is long.
+            settings.topologies_seconds,
+            partial(sweep_left_vlans, context, settings.network_vlan_quarantine_seconds, batch),
+            "quarantines of VLANs that tenant networks left: those that begin, and those that are over",
         ),
         Sweeper("operations", every, partial(sweep_operations, context), "operation records past their retention"),
         Sweeper(

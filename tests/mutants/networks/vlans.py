@@ -17,8 +17,8 @@ MUTANTS: list[Mutant] = [
         "vlans: another network has a VLAN in its quarantine",
         "networks",
         STORE,
-        "v.left_at < clock_timestamp() - make_interval(secs => cast(:quarantine as float8))",
-        "v.left_at < clock_timestamp() - make_interval(secs => 0 * cast(:quarantine as float8))",
+        "    where v.region = :region and v.left_at < clock_timestamp() - make_interval(secs => cast(:quarantine as float8))",
+        "    where v.region = :region and v.left_at < clock_timestamp() - make_interval(secs => 0 * cast(:quarantine as float8))",
         (f"{LEFT}::test_a_vlan_that_was_left_is_another_networks_after_the_quarantine",),
     ),
     Mutant(
