@@ -236,11 +236,13 @@ def test_what_no_lease_asks_for_is_free_again_too(database_url: str) -> None:
     assert vlan_of(database_url, third, replace(TWO, vlan_quarantine_seconds=3_600.0)) == 100
 
 
-def test_the_vlan_of_a_lease_without_a_guest_begins_its_quarantine(database_url: str) -> None:
-    """The subnet or the node's ports were full."""
+def test_the_vlan_of_a_network_without_a_guest_begins_its_quarantine(database_url: str) -> None:
+    """A lease that found no address, or a worker of the version before, said nothing."""
     seeded = fleet(database_url)
-    (other,) = others(database_url, seeded, "other")
-    begin(database_url, other, replace(TWO, vlans=(101,), port_last=40_000))
-    assert "the node has no free port" in why_full(database_url, seeded, replace(TWO, port_last=40_000))
-    assert rows_of(database_url, VLANS) == [("north", 100, True), ("north", 101, True)]
+    (second,) = others(database_url, seeded, "second")
+    first, _ = begin(database_url, seeded)
+    begin(database_url, second)
+    leave(database_url, seeded, first)
+    with connect(database_url) as connection:
+        connection.execute("update network_vlans set left_at = null")
     assert swept(database_url, 3_600.0) == [("north", 100, False), ("north", 101, True)]

@@ -125,8 +125,8 @@ async def use_vlan(tx: Transaction, network_id: UUID) -> int | None:
 async def begin_lease(tx: Transaction, tenant_id: UUID, region: str) -> Clean | None:
     """What a lease needs before the network's row is locked, if the tenant's network has no VLAN; else None.
 
-    A lease that makes a network takes the pool's lock before the row: a lease in the other order would be a deadlock. Nodes are read
-    before the lock, which one transaction at a time has: what is left later is later than the time that is returned.
+    A lease that makes a network takes the pool's lock before the row: the other order would be a deadlock. Nodes are read before
+    the lock, which one transaction at a time has: what is left later is later than the time that is returned.
     """
     if (await tx.execute(_HAS, {"tenant_id": tenant_id, "region": region})).scalar_one():
         return None

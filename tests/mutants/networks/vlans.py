@@ -129,8 +129,16 @@ MUTANTS: list[Mutant] = [
         "vlans: an interface with an address is taken",
         "agent",
         f"{NETWORK}/vlan.py",
-        "    if link.bridge is None and link.addresses:\n",
+        "    if link.bridge is None and addresses:\n",
         "    if False:\n",
+        (f"{TESTS}::test_an_interface_that_cannot_be_used_is_named_with_the_reason",),
+    ),
+    Mutant(
+        "vlans: an interface with IPv6 addresses alone is taken",
+        "agent",
+        f"{NETWORK}/vlan.py",
+        "    addresses = (*link.addresses, *link.global_ipv6)\n",
+        "    addresses = link.addresses\n",
         (f"{TESTS}::test_an_interface_that_cannot_be_used_is_named_with_the_reason",),
     ),
     Mutant(

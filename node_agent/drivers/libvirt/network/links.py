@@ -27,7 +27,7 @@ log = structlog.get_logger("node_agent.network")
 
 @dataclass(frozen=True)
 class Link:
-    """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to.
+    """An interface of a tenant network. `alias`: of a tap, the allocation that it belongs to. `addresses`: of IPv4.
 
     `kind` and `settings`: those of the kernel's driver, for example `vxlan` with its VNI as `id`. `port`: those of a port of a
     bridge. `peer`: the other end of a veth pair.
@@ -43,6 +43,8 @@ class Link:
     settings: JsonMapping
     port: JsonMapping
     peer: str | None
+    global_ipv6: tuple[str, ...] = ()
+    """Its IPv6 addresses other than link-local ones."""
 
 
 def links() -> dict[str, Link]:
@@ -54,7 +56,11 @@ def links() -> dict[str, Link]:
 def all_links() -> dict[str, Link]:
     """Every interface of the node, by name."""
     # Without -details no alias is shown.
-    said = json.loads(call("ip", "-json", "-details", "address", "show") or "[]")
+    return read_links(call("ip", "-json", "-details", "address", "show"))
+
+
+def read_links(shown: str) -> dict[str, Link]:
+    """The same from what `ip -json -details address show` has shown."""
     return {
         one["ifname"]: Link(
             one["ifname"],
@@ -67,8 +73,13 @@ def all_links() -> dict[str, Link]:
             one.get("linkinfo", {}).get("info_data", {}),
             one.get("linkinfo", {}).get("info_slave_data", {}),
             one.get("link"),
+            tuple(
+                f"{of['local']}/{of['prefixlen']}"
+                for of in one.get("addr_info", [])
+                if of.get("family") == "inet6" and of.get("scope") != "link"
+            ),
         )
-        for one in said
+        for one in json.loads(shown or "[]")
         if "ifname" in one
     }
 

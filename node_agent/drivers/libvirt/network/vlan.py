@@ -76,8 +76,9 @@ def trunk_problem(trunk: Trunk, there: Mapping[str, Link]) -> str | None:
         return f"{setting} is not there"
     if link.bridge not in (None, TRUNK_BRIDGE):
         return f"{setting} is a port of {link.bridge}"
-    if link.bridge is None and link.addresses:
-        return f"{setting} has the address {link.addresses[0]}"
+    addresses = (*link.addresses, *link.global_ipv6)
+    if link.bridge is None and addresses:
+        return f"{setting} has the address {addresses[0]}"
     if link.mtu < trunk.mtu:
         return f"{setting} has an MTU of {link.mtu}, below the {trunk.mtu} of guests"
     return None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from node_agent.drivers.libvirt.network.conflicts import conflict
-from node_agent.drivers.libvirt.network.links import Link
+from node_agent.drivers.libvirt.network.links import Link, read_links
 from node_agent.drivers.libvirt.network.names import INTERFACE_NAME_MAX, TRUNK_BRIDGE, access_name
 from node_agent.drivers.libvirt.network.policy import Policy, Trunk
 from node_agent.drivers.libvirt.network.rules import Guest, addition, removal, replacement
@@ -147,12 +147,23 @@ def link(**changes: Any) -> Link:
         ({"eth1": link(bridge=TRUNK_BRIDGE)}, None),
         ({"eth1": link(bridge="br0")}, "eth1 is a port of br0"),
         ({"eth1": link(addresses=("192.0.2.1/24",))}, "eth1 has the address 192.0.2.1/24"),
+        ({"eth1": link(global_ipv6=("2001:db8::1/64",))}, "eth1 has the address 2001:db8::1/64"),
         ({"eth1": link(mtu=1400)}, "eth1 has an MTU of 1400, below the 1500 of guests"),
     ],
 )
 def test_an_interface_that_cannot_be_used_is_named_with_the_reason(there: dict[str, Link], words: str | None) -> None:
     problem = trunk_problem(TRUNK, there)
     assert problem is None if words is None else f"BERTH_LIBVIRT_NETWORK_UPLINK_INTERFACE: {words}" == problem
+
+
+ADDRESSES = """[{"ifname":"eth1","flags":["UP"],"mtu":1500,"addr_info":[
+{"family":"inet6","local":"2001:db8::1","prefixlen":64,"scope":"global"},
+{"family":"inet6","local":"fe80::1","prefixlen":64,"scope":"link"}]}]"""
+
+
+def test_global_addresses_of_ipv6_are_read_apart() -> None:
+    read = read_links(ADDRESSES)["eth1"]
+    assert (read.addresses, read.global_ipv6) == ((), ("2001:db8::1/64",))
 
 
 SHOWN = """[{"ifname":"eth1","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]},{"vlan":100,"vlanEnd":102}]},
