@@ -70,7 +70,7 @@ def _unit(name: str, field: FieldInfo) -> str:
     if get_origin(field.annotation) is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
     words = [word for word in name.split("_") if word not in ("max", "min", "first", "last")]
-    return UNITS.get(words[-1], "number" if field.annotation in (int, float) else "text")
+    return UNITS.get(words[-1], "number" if field.annotation in (int, float, int | None, float | None) else "text")
 
 
 def _bounds(field: FieldInfo) -> str:
