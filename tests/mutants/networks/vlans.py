@@ -165,4 +165,20 @@ MUTANTS: list[Mutant] = [
         "sorted(there - there)]\n",
         (f"{REPAIRED}[vlan-a vlan too many at the trunk]",),
     ),
+    Mutant(
+        "vlans: no sweeper ends a lease",
+        "networks",
+        "worker/sweepers/retention.py",
+        "in await find_regions_with_left_vlans(context, quarantine_seconds):\n",
+        "in (await find_regions_with_left_vlans(context, quarantine_seconds))[:0]:\n",
+        (f"{LEFT}::test_what_no_lease_asks_for_is_free_again_too",),
+    ),
+    Mutant(
+        "vlans: no sweeper begins a quarantine",
+        "networks",
+        "worker/sweepers/retention.py",
+        ".inc(await mark_left_vlans(context, limit))",
+        ".inc(await mark_left_vlans(context, 0 * limit))",
+        (f"{LEFT}::test_the_vlan_of_a_network_without_a_guest_begins_its_quarantine",),
+    ),
 ]
