@@ -69,4 +69,12 @@ MUTANTS: list[Mutant] = [
         "if False:",
         ("tests/consumers/test_stories.py::test_a_stub_stops_it_before_anything_is_lost",),
     ),
+    Mutant(
+        "rollout: the health of allocations is not read",
+        "client",
+        "berth/cli/rollout/commands.py",
+        "self._client.get_any_allocation(holder).health",
+        "self._client.get_allocation(holder).health",
+        ("tests/cli/test_upgrade_command.py::test_a_node_with_an_allocation_is_upgraded",),
+    ),
 ]

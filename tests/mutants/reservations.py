@@ -388,4 +388,12 @@ MUTANTS: list[Mutant] = [
         "committing=sent)",
         ("tests/database/test_function_calls.py::test_a_loss_during_a_read_did_nothing",),
     ),
+    Mutant(
+        "moves: a claim keeps nothing of since when it has its units",
+        "reservations",
+        "migrations/functions/reservations/move_claim.sql",
+        "                      moved_at = p_judged_at\n",
+        "                      moved_at = null\n",
+        ("tests/reservations/turning_over/test_late_starts.py::test_it_is_moved_when_an_equal_node_becomes_free",),
+    ),
 ]
