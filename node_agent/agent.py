@@ -29,7 +29,7 @@ from node_agent.checks.start import features_now, require_fit_host
 from node_agent.clock import ServerClock
 from node_agent.connection import CredentialsRefused, NodeConnection, RequestRefused, Unreachable
 from node_agent.consoles.consoles import Consoles
-from node_agent.drivers.contract import Driver, Held, Inventory
+from node_agent.drivers.contract import Driver, Held, Inventory, disk_space_of
 from node_agent.drivers.looking import Look
 from node_agent.drivers.reachability import Reachability
 from node_agent.drivers.restarting import RestartLimits, Restarts
@@ -276,7 +276,7 @@ class Agent:
         while True:
             self._metrics.contact_age.set(self._clock.seconds_since_contact())
             self._metrics.certificate_left.set(self._enrolment.seconds_left())
-            self._metrics.note_disk_space(self._driver)
+            self._metrics.note_disk_space(disk_space_of(self._driver))
             await asyncio.sleep(MEASURE_SECONDS)
 
     async def _watch_guests(self, executor: Executor) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from node_agent.drivers.contract import Storing
+if TYPE_CHECKING:  # the deploy system has these metrics, and no driver
+    from node_agent.drivers.contract import DiskSpace
 
 _PHASE_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _SYNC_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3)
@@ -74,9 +77,9 @@ class AgentMetrics:
             registry=self.registry,
         )
 
-    def note_disk_space(self, driver: object) -> None:
-        """Take over what a driver that is `Storing` says; of another driver the gauges have no samples."""
-        if not isinstance(driver, Storing) or (space := driver.disk_space()) is None:
+    def note_disk_space(self, space: DiskSpace | None) -> None:
+        """Take over what a driver said; without it the gauges keep what they have, which is nothing at first."""
+        if space is None:
             return
         sizes, used = self._disk_space
         sizes.labels("size").set(space.size_bytes)

@@ -286,6 +286,11 @@ class Storing(Protocol):
         """The space as the driver last saw it, or None. Neither blocks nor raises."""
 
 
+def disk_space_of(driver: object) -> DiskSpace | None:
+    """What a driver that is `Storing` says; None of any other."""
+    return driver.disk_space() if isinstance(driver, Storing) else None
+
+
 def phases_of(plan: Plan[Any]) -> Iterator[str]:
     """The names of a plan's phases, in order."""
     return (phase.name for phase in plan.phases)

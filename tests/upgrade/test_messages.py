@@ -53,8 +53,8 @@ def test_the_control_plane_reads_what_an_agent_of_the_release_sends(
     assert list(unread(release["messages"][name], present["messages"][name], name)) == []
 
 
-OF_A_FEATURE = {"NetworkOrder/names is not known"}
-"""Members that only an agent whose heartbeat names their feature receives (tests/networks/test_names.py)."""
+OF_A_FEATURE = {"NetworkOrder/names is not known", "NetworkOrder/vlan is not known"}
+"""Members that only an agent whose heartbeat names their feature receives (test_names.py and test_vlans.py of tests/networks)."""
 
 
 @pytest.mark.parametrize("name", TO_AGENT)

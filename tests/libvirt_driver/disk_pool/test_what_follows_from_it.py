@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from node_agent.drivers.contract import DiskSpace
+from node_agent.drivers.contract import DiskSpace, disk_space_of
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import FailureCode
 from tests.libvirt_driver.definitions import ALLOCATION, defined, guest
@@ -48,9 +48,9 @@ class Stored:
 def test_the_space_of_the_pool_is_measured_where_there_is_one() -> None:
     metrics = AgentMetrics()
     for nothing in (object(), Stored(None)):
-        metrics.note_disk_space(nothing)
+        metrics.note_disk_space(disk_space_of(nothing))
     assert metrics.registry.get_sample_value("berth_agent_disk_pool_bytes", {"kind": "size"}) is None
-    metrics.note_disk_space(Stored(DiskSpace(100, 70, 0.25, None)))
+    metrics.note_disk_space(disk_space_of(Stored(DiskSpace(100, 70, 0.25, None))))
     read = metrics.registry.get_sample_value
     assert [read("berth_agent_disk_pool_bytes", {"kind": kind}) for kind in ("size", "promised")] == [100.0, 70.0]
     assert [read("berth_agent_disk_pool_used_ratio", {"kind": kind}) for kind in ("data", "metadata")] == [0.25, None]
