@@ -12,6 +12,7 @@ from orchestrator.notifications.store import SubscriptionRetention, raise_positi
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
+from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
 from orchestrator.tenants.principals import Principal
 
 
@@ -38,7 +39,8 @@ async def open_subscription(
 ) -> int:
     """Open or create a subscription; return the version to continue after, `begin` for a new one.
 
-    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`.
+    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `DatabaseUnavailable` also if the connection was lost on the way:
+    opening again is harmless, and a request without a key could not ask what became of it.
     """
 
     async def work(tx: Transaction) -> int:
@@ -47,7 +49,10 @@ async def open_subscription(
             tx, scope, name, begin, tenant_id=tenant_id, retention=retention, subscriptions_max=subscriptions_max
         )
 
-    return await transact(context, work)
+    try:
+        return await transact(context, work)
+    except OutcomeUnknown as lost:
+        raise DatabaseUnavailable("the database cannot be reached; retry later") from lost
 
 
 async def remove_subscription(

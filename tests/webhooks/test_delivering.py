@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -64,6 +65,21 @@ def test_a_tenant_gets_its_own_events_and_an_operator_all(stage: WebhookStage, r
         assert message.message_id == message.document["id"]
     with pytest.raises(WebhookVerificationError):
         verified(theirs["secret"], receiver.received[0])
+
+
+def test_a_message_is_dated_by_the_databases_clock(
+    stage: WebhookStage, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint refuses what is dated minutes away: a step of the sender's clock must change nothing."""
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.*"])
+    stage.append(tenant)
+    clock = time.time
+    with monkeypatch.context() as stepped:
+        stepped.setattr(time, "time", lambda: clock() + 3600)
+        stage.dispatch()
+    (message,) = receiver.received
+    assert verified(webhook["secret"], message) == message.document
 
 
 def test_the_body_is_the_document_that_the_relay_publishes(stage: WebhookStage, receiver: Receiver) -> None:

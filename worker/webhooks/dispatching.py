@@ -199,7 +199,7 @@ class Dispatcher:
         keys = self._readable_keys(delivery)
         if not keys:
             return Attempt(0, error="key_unreadable")
-        return await self._sender.send(delivery.url, Message(str(delivery.event_id), body, keys))
+        return await self._sender.send(delivery.url, Message(str(delivery.event_id), body, keys, delivery.attempted_at))
 
     def _readable_keys(self, delivery: LeasedDelivery) -> list[str]:
         """The usable signing keys; a key that no webhook key opens is left out."""

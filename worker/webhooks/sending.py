@@ -45,11 +45,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A delivery: the same id and body at every attempt, signed again with each of `keys`."""
+    """A delivery: the same id and body at every attempt, signed again with each of `keys`.
+
+    `attempted_at` is signed as its time: of the database's clock, because this process's may have stepped.
+    """
 
     message_id: str
     body: bytes
     keys: Sequence[str]
+    attempted_at: datetime
 
 
 class Sender:
@@ -110,7 +114,7 @@ class Sender:
         self, place: WebhookUrl, addresses: Sequence[str], message: Message, limit: asyncio.Timeout
     ) -> Answer:
         """Post to the first address that accepts a connection. `limit` covers the head of the response only."""
-        timestamp = int(time.time())
+        timestamp = int(message.attempted_at.timestamp())
         headers = {
             "host": place.authority,
             "content-type": CONTENT_TYPE,

@@ -114,7 +114,7 @@ with recursive waiting(webhook_id) as (
     returning d.*
 )
 select c.webhook_id, w.tenant_id, c.number, c.claims as lease_number, c.attempts, c.event_id, c.event_type, c.version,
-       c.created_at, w.url,
+       c.created_at, c.attempted_at, w.url,
        (select coalesce(jsonb_agg(key order by place), '[]')
         from jsonb_array_elements(w.keys) with ordinality live(key, place)
         where key ->> 'until' is null or cast(key ->> 'until' as timestamptz) > clock_timestamp()) as keys,
@@ -153,6 +153,7 @@ class SealedKey(TypedDict):
 class LeasedDelivery:
     """A delivery leased by a dispatcher until its lease ends. `keys`: the live signing keys, newest first.
 
+    `attempted_at`: when it was leased, by the database's clock, which dates the attempt.
     `document` is None for a test message, and for an event that was truncated.
     """
 
@@ -165,6 +166,7 @@ class LeasedDelivery:
     event_type: str
     version: int | None
     created_at: datetime
+    attempted_at: datetime
     url: str
     keys: Sequence[SealedKey]
     document: str | None

@@ -74,7 +74,8 @@ class Kept:
         for name in _KEPT:
             if name in found:
                 setattr(machine, name, found[name])
-        return cls(place, machine, found, found.get("boot", 0))
+        # What was stored must not change with the machine, whose members are those of `found`.
+        return cls(place, machine, place.read("bmc"), found.get("boot", 0))
 
     def save(self) -> None:
         """Store what has changed, and note it as evidence."""

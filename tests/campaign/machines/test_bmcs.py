@@ -155,6 +155,9 @@ def test_what_a_bmc_has_done_survives_its_process(bmc: Played, tmp_path: Path) -
     assert (later.service.machine.power, later.service.machine.passwords) == ("On", {USER: "second-secret"})
     assert later.service.kept.boot == 1
     assert later.ask("GET", SYSTEM, password="second-secret").status == 200
+    later.ask("PATCH", f"{ACCOUNTS}/1", {"Password": "third-secret"}, "second-secret")
+    assert Played(tmp_path).service.machine.passwords == {USER: "third-secret"}
+    assert [line["password"] for line in later.place.seen() if line["what"] == "password"] == ["third-secret"]
 
 
 def test_a_bmc_leaves_evidence_of_each_command_with_its_attempt(bmc: Played) -> None:

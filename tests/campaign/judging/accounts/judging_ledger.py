@@ -236,10 +236,11 @@ def _depleted_until(
     at = depleted.at.timestamp() - history.offset_seconds
     until = float("inf")
     for attempts in keys.values():
-        if attempts[0].kind == "top_up" and attempts[0].content.split()[1] == depleted.tenant_id:
-            done = min((one.ended for one in attempts if one.outcome is Outcome.DONE), default=float("inf"))
-            if done > at:
-                until = min(until, attempts[0].began)
+        # Of two commands with the same key, sent at once, either may be the one that counts.
+        top_ups = [one for one in attempts if one.kind == "top_up" and one.content.split()[1] == depleted.tenant_id]
+        done = min((one.ended for one in top_ups if one.outcome is Outcome.DONE), default=float("inf"))
+        if top_ups and done > at:
+            until = min(until, *(one.began for one in top_ups))
     credited = (
         event.at.timestamp() - history.offset_seconds
         for event in credits_

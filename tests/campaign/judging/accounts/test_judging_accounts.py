@@ -29,7 +29,7 @@ from tests.campaign.accounts import (
 )
 from tests.campaign.clients.accounts.receiving import REDIRECTED
 from tests.campaign.history import Attempt, Delivery, History, Injury, Outcome
-from tests.campaign.judging.accounts.judging_ledger import judge_ledger
+from tests.campaign.judging.accounts.judging_ledger import check_refusals, judge_ledger
 from tests.campaign.judging.accounts.judging_quotas import judge_quotas
 from tests.campaign.judging.accounts.judging_webhooks import judge_webhooks
 
@@ -327,6 +327,26 @@ def test_what_is_allowed_is_not_found() -> None:
     write(attempt("limited", "update", 60.0, client="slow", code="rate_limited", outcome=Outcome.NOT_DONE))(history)
     hook(pauses=[Pause(25.0, 30.0), Pause(33.5)])(history)
     assert found(history) == set()
+
+
+def test_a_removal_that_was_never_acknowledged_may_have_left_its_webhook() -> None:
+    history = well()
+    made = attempt("hook 1", "hook", 40.0, answer='{"id":"h1"}')
+    removed = attempt("gone", "hook_delete", 41.0, "delete hook h1", outcome=Outcome.UNKNOWN)
+    write(made, removed)(history)
+    for left in (0, 1):
+        use(webhooks=left)(history)
+        assert found(history) == set()
+    write(dataclasses.replace(removed, outcome=Outcome.DONE))(history)
+    assert found(history) == {"quota returned"}
+
+
+def test_of_two_payments_with_one_key_the_one_that_was_made_counts() -> None:
+    history = well()
+    create_when_depleted(history)
+    other = payment("both", 22.6, COST, "withdraw")
+    write(dataclasses.replace(other, outcome=Outcome.CONFLICT), payment("both", 22.6, COST))(history)
+    assert list(check_refusals(history)) == []
 
 
 def test_a_key_that_the_owner_was_never_given_may_sign() -> None:
