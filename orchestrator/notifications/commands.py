@@ -12,7 +12,7 @@ from orchestrator.notifications.store import SubscriptionRetention, raise_positi
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
-from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
+from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.tenants.principals import Principal
 
 
@@ -39,8 +39,8 @@ async def open_subscription(
 ) -> int:
     """Open or create a subscription; return the version to continue after, `begin` for a new one.
 
-    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `DatabaseUnavailable` also if the connection was lost on the way:
-    opening again is harmless, and a request without a key could not ask what became of it.
+    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `DatabaseUnavailable` also if the connection was lost on the way, and
+    `Overloaded` also if a lock was not to be had: opening again is harmless, and needs no key.
     """
 
     async def work(tx: Transaction) -> int:
@@ -53,6 +53,8 @@ async def open_subscription(
         return await transact(context, work)
     except OutcomeUnknown as lost:
         raise DatabaseUnavailable("the database cannot be reached; retry later") from lost
+    except OperationInProgress as held:
+        raise Overloaded("another request holds a lock that this one needs; retry later") from held
 
 
 async def remove_subscription(

@@ -43,6 +43,8 @@ class NodeStory:
     unrecorded: set[str] = field(default_factory=set)
     """Things found on the disk that the journal had not begun."""
     ended: dict[UUID, Ended] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+    """The newest fence of each unit at the last look."""
     _log_read_bytes: int = 0
 
     def look(self, directory: Path, log: Path | None = None) -> None:
@@ -76,11 +78,13 @@ class NodeStory:
 
     def read(self, records: list[AnyRecord]) -> None:
         """Take the records of a whole journal into account; most of them are known already."""
-        newest: dict[str, int] = {}
+        # Compaction writes the newest fences first, of tasks that follow as well: they count from the next look on.
+        compacted: dict[str, int] = {}
+        newest = dict(self.newest)
         for record in records:
             match record:
                 case NewestFence():
-                    newest[record.unit] = max(record.fence, newest.get(record.unit, 0))
+                    compacted[record.unit] = max(record.fence, compacted.get(record.unit, 0))
                 case Accepted():
                     self._accepted(record, newest)
                 case Started():
@@ -89,6 +93,7 @@ class NodeStory:
                     self.completed.add(record.task_id)
                 case _:
                     pass
+        self.newest = {unit: max(newest.get(unit, 0), compacted.get(unit, 0)) for unit in {*newest, *compacted}}
 
     def _accepted(self, record: Accepted, newest: dict[str, int]) -> None:
         state = JournalState()
@@ -96,7 +101,7 @@ class NodeStory:
         (task,) = state.tasks.values()
         assert task.body is not None, "an accepted task has its body"
         body = task.body
-        # Compaction writes the newest fences first: only a task seen for the first time shows the order.
+        # Only a task that is seen for the first time shows the order.
         if body.task_id not in self.bodies:
             for unit in units_of(body):
                 if newest.get(unit, 0) > body.fence:

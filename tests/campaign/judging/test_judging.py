@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
-from node_agent.journal_records import Accepted, Finished, Started
+from node_agent.journal_records import Accepted, Finished, NewestFence, Started
+from node_agent.journal_state import units_of
 from node_agent.protocol import TaskBody, TaskType, sign_task
 from tests.campaign.history import Attempt, Delivery, History, Outcome, Sight
 from tests.campaign.judging.judging_clients import judge_clients
@@ -228,6 +229,17 @@ def test_a_journal_in_order_is_no_violation_even_when_it_is_read_twice() -> None
     watch.stories["node"].read(written[3:])
     watch.stories["node"].read(written)
     assert watch.judge(History(seed=0)) == []
+
+
+def test_the_order_of_tasks_is_that_of_the_journal_and_of_the_looks() -> None:
+    newer, older = task(TaskType.VM_RELEASE, 3), task(TaskType.VM_PROVISION, 1)
+    fences = [NewestFence(unit=unit, fence=3, task_id=newer.task_id, completed=True) for unit in units_of(newer)]
+    compacted = [*fences, *records(older), *records(newer)]
+    assert "fence on the node" not in judged(compacted), "both were accepted and compacted between two looks"
+    story = NodeStory()
+    story.read(records(newer))
+    story.read(compacted)
+    assert older.task_id in story.late, "it was not there when the newer one was"
 
 
 def test_each_check_of_journals_finds_what_it_is_for() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.history import Attempt, Delivery, History, HoldSight, Outcome
+from tests.campaign.history import Attempt, Delivery, History, HoldSight, Injury, Outcome
 from tests.campaign.judging.judging import judge_history
 
 FIRST, SECOND, THIRD = (uuid.UUID(int=n) for n in (1, 2, 3))
@@ -117,3 +117,12 @@ def test_each_check_finds_what_it_is_for(check: str, way: Callable[[History], No
     history = well()
     way(history)
     assert check in {violation.check for violation in judge_history(history)}
+
+
+def test_a_confirm_may_be_written_late_while_postgresql_is_held_up() -> None:
+    history = well()
+    change("deliveries", 1, at=at(2))(history)
+    history.injuries = [Injury("lock", "postgres", 0.5, 1.5, 2.5)]
+    assert judge_history(history) == []
+    history.injuries = [Injury("lock", "postgres", 0.5, 2.5, 3.5)]
+    assert {violation.check for violation in judge_history(history)} == {"late, never early"}
