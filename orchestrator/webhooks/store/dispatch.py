@@ -16,11 +16,8 @@ from orchestrator.database.transactions import Reading, Transaction
 # read or sent from the instant on at which its key expires; a sweeper disables it.
 # A tenant's webhook is read only while the tenant has events beyond its position; then `batch` of the tenant's events are
 # read by their index, whether or not their type matches. A locked webhook is being advanced by another dispatcher; skip it.
-_ADVANCE = """
-with due as materialized (
-    select w.id, w.tenant_id, w.types, greatest(w.position, f.version - 1) as position, w.numbered, h.version as head,
-           case when w.position < f.version - 1 then f.version end as missed_before
-    from webhooks w cross join log_head h cross join log_first f
+_LOCK_BEHIND = """
+select w.id from webhooks w cross join log_head h
     where w.state = 'enabled' and w.position < h.version and h.leader_id = postgres_leader_id()
       and (w.key_expires_at is null or w.key_expires_at > clock_timestamp())
       and (w.tenant_id is null or exists (select from log_tenants t where t.tenant_id = w.tenant_id and t.version > w.position)
@@ -28,6 +25,14 @@ with due as materialized (
       and (select count(*) from (select from webhook_deliveries d where d.webhook_id = w.id and d.state = 'pending'
                                  limit :pending_max) waiting) < :pending_max
     order by w.position limit :webhooks_max for no key update of w skip locked
+"""
+# Of the locked webhooks; in a statement of its own, because PostgreSQL 18 crashes where one that locks rows finds a newer version
+# of a row and then chooses partitions of the log by a value that it has read.
+_ADVANCE = """
+with due as materialized (
+    select w.id, w.tenant_id, w.types, greatest(w.position, f.version - 1) as position, w.numbered, h.version as head,
+           case when w.position < f.version - 1 then f.version end as missed_before
+    from webhooks w cross join log_head h cross join log_first f where w.id = any(cast(:webhook_ids as uuid[]))
 ), scanned as materialized (
     select due.id, due.types, due.numbered, l.version, l.event_id, l.event_type from due cross join lateral (
         select version, event_id, event_type from log
@@ -72,8 +77,7 @@ select exists (
 ) as due
 """
 # Webhooks with pending deliveries are found by a skip scan of the index. Each webhook, then each tenant, contributes at most its
-# bound of attempts in flight, and webhooks take turns, so that none delays another. `document` is the event as the relay
-# publishes it (docs/reference/events.md), the same bytes at every attempt; concat leaves out nulls.
+# bound of attempts in flight, and webhooks take turns, so that none delays another.
 _LEASE = """
 with recursive waiting(webhook_id) as (
     (select webhook_id from webhook_deliveries where state = 'pending' order by webhook_id limit 1)
@@ -111,8 +115,13 @@ with recursive waiting(webhook_id) as (
         leased = true, claims = d.claims + 1, attempts = d.attempts + 1, attempted_at = clock_timestamp(),
         next_attempt_at = clock_timestamp() + make_interval(secs => :lease_seconds)
     from locked where d.webhook_id = locked.webhook_id and d.number = locked.number
-    returning d.*
+    returning d.webhook_id, d.number
 )
+select webhook_id, number from taken
+"""
+# What was leased, in a statement of its own as `_ADVANCE` is. `document` is the event as the relay publishes it
+# (docs/reference/events.md), the same bytes at every attempt; concat leaves out nulls.
+_LEASED = """
 select c.webhook_id, w.tenant_id, c.number, c.claims as lease_number, c.attempts, c.event_id, c.event_type, c.version,
        c.created_at, c.attempted_at, w.url,
        (select coalesce(jsonb_agg(key order by place), '[]')
@@ -128,7 +137,9 @@ select c.webhook_id, w.tenant_id, c.number, c.claims as lease_number, c.attempts
            ',"tenantid":"' || l.tenant_id || '"', ',"operationkey":' || to_json(nullif(l.operation_key, '')),
            ',"requestid":' || to_json(nullif(l.request_id, '')), ',"data":', l.payload, '}'
        ) end as document
-from taken c join webhooks w on w.id = c.webhook_id left join log l on l.version = c.version
+from unnest(cast(:webhook_ids as uuid[]), cast(:numbers as bigint[])) as taken(webhook_id, number)
+     join webhook_deliveries c on c.webhook_id = taken.webhook_id and c.number = taken.number
+     join webhooks w on w.id = c.webhook_id left join log l on l.version = c.version
 """
 
 
@@ -199,8 +210,11 @@ async def advance(tx: Transaction, *, batch: int, pending_max: int, webhooks_max
 
     Nothing moves until this PostgreSQL timeline is accepted (docs/reference/events.md).
     """
-    values = {"batch": batch, "pending_max": pending_max, "webhooks_max": webhooks_max}
-    return Advance(**(await tx.execute(_ADVANCE, values)).one()._mapping)
+    bounds = {"pending_max": pending_max, "webhooks_max": webhooks_max}
+    webhook_ids = list((await tx.execute(_LOCK_BEHIND, bounds)).scalars())
+    if not webhook_ids:
+        return Advance(added=0, unfinished=0, moved=0)
+    return Advance(**(await tx.execute(_ADVANCE, {"webhook_ids": webhook_ids, "batch": batch})).one()._mapping)
 
 
 async def lease(
@@ -218,7 +232,11 @@ async def lease(
         "numbers": [each.number for each in in_flight], "limit": limit, "webhook_max": webhook_max,
         "tenant_max": tenant_max, "lease_seconds": lease_seconds,
     }  # fmt: skip
-    return [LeasedDelivery(**row._mapping) for row in await tx.execute(_LEASE, values)]
+    taken = (await tx.execute(_LEASE, values)).all()
+    if not taken:
+        return []
+    leased = {"webhook_ids": [row.webhook_id for row in taken], "numbers": [row.number for row in taken]}
+    return [LeasedDelivery(**row._mapping) for row in await tx.execute(_LEASED, leased)]
 
 
 def document_of(delivery: LeasedDelivery, test: JsonMapping) -> bytes | None:
