@@ -23,6 +23,7 @@ from tests.campaign.history import Delivery, History
 from tests.campaign.injuring import Injurer
 from tests.campaign.judging.judging import judge_history
 from tests.campaign.judging.judging_clients import Violation
+from tests.campaign.judging.judging_crashes import judge_crashes
 from tests.campaign.judging.judging_nodes import NodeWatch
 from tests.campaign.judging.judging_tasks import check_refusals, ended_tasks
 from tests.campaign.judging.judging_workflows import judge_workflows
@@ -138,6 +139,7 @@ async def _play(
     violations += judge_history(history)
     violations += watch.judge(history)
     violations += await asyncio.to_thread(_judge_servers, stage, history)
+    violations += judge_crashes(sorted(options.directory.rglob("*.log")))
     timings["judge"] = time.monotonic() - judging
     report = make_report(history, options.seconds, options.plant)
     report.violations, report.timings = violations, timings
