@@ -87,15 +87,21 @@ class Treasurer:
         await asyncio.gather(self._writer.write(write), self._writer.write(again))
         await self._writer.write(write)
 
+    def _price_key(self) -> str:
+        return f"{self._history.seed}.treasurer.price.{next(self._numbers)}"
+
     async def _set_price(self, price: int) -> None:
         """Set a price, however long that takes: only a response names the price's version."""
-        key = f"{self._history.seed}.treasurer.price.{next(self._numbers)}"
+        key = self._price_key()
         while time.monotonic() < self._writer.give_up_at:
             try:
                 async with asyncio.timeout(5.0):
                     await put_price(self._chance.choice(self._admins), price, key, self._history)
             except (BerthError, TimeoutError) as error:
-                self._history.count_read(f"price {getattr(error, 'code', 'client_timeout')}")
+                code = getattr(error, "code", "client_timeout")
+                self._history.count_read(f"price {code}")
+                if code == "operation_fenced":  # somebody asked for the outcome first: this key is never carried out
+                    key = self._price_key()
                 await pause(AGAIN_SECONDS)
             else:
                 return
