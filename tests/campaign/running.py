@@ -45,6 +45,8 @@ from tests.support.waiting import pause, read_until
 
 CALM_SECONDS = 4.0
 """Load goes on for so long after the last fault, so that its recovery is seen."""
+CLIENT_END_SECONDS_MAX = 300.0
+"""A client that goes on for longer after the end of the load would never end, and the campaign with it."""
 NODE_LOOK_SECONDS = 0.5
 WORKER_SECONDS_MAX = 40.0
 
@@ -153,7 +155,7 @@ async def _storm(
     hurting = threading.Thread(target=disturbance.run, name="faults")
     stopping = asyncio.Event()
     hurting.start()
-    running = [asyncio.create_task(client.run(stopping)) for client in clients]
+    running = [asyncio.create_task(client.run(stopping), name=type(client).__name__) for client in clients]
     try:
         await asyncio.to_thread(hurting.join)
         await heal(stage)
@@ -162,7 +164,11 @@ async def _storm(
         stopping.set()
         for client in clients:
             client.give_up_at(time.monotonic() + 60)
-        await asyncio.gather(*running)
+        ended, late = await asyncio.wait(running, timeout=CLIENT_END_SECONDS_MAX, return_when=asyncio.FIRST_EXCEPTION)
+        for task in ended:
+            task.result()
+        if late:
+            raise TimeoutError(f"{sorted(task.get_name() for task in late)} go on after the end of the load")
     finally:
         disturbance.stop()
         for task in running:
