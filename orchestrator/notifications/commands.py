@@ -12,7 +12,7 @@ from orchestrator.notifications.store import SubscriptionRetention, raise_positi
 from orchestrator.operations.execution import Context, Done, run_once, transact
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
-from orchestrator.problems import DatabaseUnavailable, OperationInProgress, OutcomeUnknown, Overloaded
+from orchestrator.problems import OperationInProgress, OutcomeUnknown, Overloaded
 from orchestrator.tenants.principals import Principal
 
 
@@ -39,8 +39,8 @@ async def open_subscription(
 ) -> int:
     """Open or create a subscription; return the version to continue after, `begin` for a new one.
 
-    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `DatabaseUnavailable` also if the connection was lost on the way, and
-    `Overloaded` also if a lock was not to be had: opening again is harmless, and needs no key.
+    Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `OutcomeUnknown` if the connection was lost at COMMIT; `Overloaded`
+    also if a lock was not to be had. Opening again is harmless, and needs no key.
     """
 
     async def work(tx: Transaction) -> int:
@@ -52,7 +52,7 @@ async def open_subscription(
     try:
         return await transact(context, work)
     except OutcomeUnknown as lost:
-        raise DatabaseUnavailable("the database cannot be reached; retry later") from lost
+        raise OutcomeUnknown("the connection to the database was lost; open the subscription again") from lost
     except OperationInProgress as held:
         raise Overloaded("another request holds a lock that this one needs; retry later") from held
 

@@ -148,12 +148,14 @@ def test_a_planted_format_is_found(planted: str) -> None:
     assert has_time_format(planted)
 
 
-LOG = re.compile(r"(?<!delete )\b(from|join) log\b")
+LOG = re.compile(r"(?<!delete )\b(from|join)\s+log\b|, log l\b")
 READS_LOG_AND_LOCKS = {
     "orchestrator/webhooks/store/dispatch.py:_ADVANCE": "its webhooks are locked by the statement before",
     "migrations/functions/log/store_operation_versions.sql": "its partitions are chosen by parameters, before any row is read",
 }
-LOCKS = re.compile(r"\bfor (no key )?(update|share)\b|\bupdate \w+ (\w+ )?set\b|\bdelete from (?!log\b)")
+LOCKS = re.compile(
+    r"\bfor\s+((no )?key )?(update|share)\b|\bupdate\s+\w+\s+((as )?\w+\s+)?set\b|\bdelete from (?!log\b)|\bmerge into\b"
+)
 
 
 def locks_and_reads_log(statement: str) -> bool:
@@ -177,6 +179,8 @@ def test_no_statement_locks_rows_and_reads_the_log() -> None:
         "with a as (select id from webhooks for no key update skip locked) select * from a join log on true",
         "with a as (update nodes n set state = 'x' returning *) select * from a left join log l on l.version = a.version",
         "delete from dead_letters d using (select version from log) l where d.version = l.version",
+        "select from outbox o, log l where l.event_id = o.event_id for key share of o",
+        "merge into webhooks as w using (select version\nfrom\nlog) l on true when matched then do nothing",
     ],
 )
 def test_a_planted_lock_beside_the_log_is_found(planted: str) -> None:

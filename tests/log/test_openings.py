@@ -10,7 +10,7 @@ import pytest
 from orchestrator.notifications.commands import open_subscription
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Context
-from orchestrator.problems import DatabaseUnavailable, Overloaded
+from orchestrator.problems import OutcomeUnknown, Overloaded
 from tests.placement.cutting import CuttingProxy
 from tests.placement.fleet import Fleet, working
 from tests.support.waiting import async_wait_for
@@ -25,7 +25,7 @@ async def opened(context: Context, scope: uuid.UUID) -> int:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_it_is_refused_as_not_reached_and_opens_when_repeated(database_url: str, when: str) -> None:
+def test_its_outcome_is_unknown_and_it_opens_when_repeated(database_url: str, when: str) -> None:
     fleet = Fleet(database_url, slice_nodes=0)
     scope = uuid.uuid4()
 
@@ -36,10 +36,10 @@ def test_it_is_refused_as_not_reached_and_opens_when_repeated(database_url: str,
         async with CuttingProxy(database_url).running() as proxy, working(proxy.url) as (context, _):
             proxy.wait_committed = committed
             proxy.arm(when)
-            with pytest.raises(DatabaseUnavailable) as lost:
+            with pytest.raises(OutcomeUnknown) as lost:
                 await opened(context, scope)
-            assert (lost.value.code, proxy.cuts) == ("database_unavailable", 1)
-            assert "key" not in str(lost.value.detail)
+            assert (lost.value.outcome, proxy.cuts) == ("unknown", 1)
+            assert "open the subscription again" in str(lost.value.detail)
             assert await opened(context, scope) == 0
 
     asyncio.run(scene())

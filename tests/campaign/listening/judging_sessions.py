@@ -17,7 +17,7 @@ from tests.campaign.listening.records import Session
 
 PASSING = frozenset(
     {"log_truncated", "leader_changed", "stopping", "failed", "overloaded", "database_unavailable", "concurrency_limited",
-     "request_timeout", "rate_limited"}
+     "request_timeout", "rate_limited", "outcome_unknown"}
 )  # fmt: skip
 """Codes of refusals and of ends that faults, bounds and truncation explain (docs/reference/feed.md, notifications.md)."""
 

@@ -152,22 +152,20 @@ def _kept(history: History, quota: QuotaLimit) -> list[Use]:
     return uses
 
 
-def _perhaps_kept(history: History, quota: QuotaLimit) -> int:
-    """How many things a removal was asked for and never acknowledged: a client that gave up, or whose key was fenced."""
+def _left(history: History, quota: QuotaLimit) -> tuple[int, int]:
+    """The least and the most that the tenant has left: a removal whose outcome stayed unknown may have happened."""
     made, removed = COUNTED_BY_KEYS[quota.quota]
-    is_removed: dict[str, bool] = {}
+    outcomes: dict[str, set[Outcome]] = {}
+    for attempts in history.by_key().values():
+        done = [one for one in attempts if one.kind == made and one.outcome is Outcome.DONE]
+        if done and history.accounts.owners.get(done[0].client) == quota.tenant_id:
+            outcomes[made_id(done[0])] = set()
     for attempt in history.attempts:
-        if attempt.kind == removed:
-            id_ = attempt.content.split()[-1]
-            is_removed[id_] = is_removed.get(id_, False) or attempt.outcome is Outcome.DONE
-    of_tenant = {
-        made_id(attempt)
-        for attempt in history.attempts
-        if attempt.kind == made
-        and attempt.outcome is Outcome.DONE
-        and history.accounts.owners.get(attempt.client) == quota.tenant_id
-    }
-    return sum(not is_removed.get(id_, True) for id_ in of_tenant)
+        if attempt.kind == removed and attempt.content.split()[-1] in outcomes:
+            outcomes[attempt.content.split()[-1]].add(attempt.outcome)
+    there = [found for found in outcomes.values() if Outcome.DONE not in found]
+    # A fenced key never ran, whatever was not heard of it before.
+    return sum(Outcome.FENCED in found or Outcome.UNKNOWN not in found for found in there), len(there)
 
 
 def made_id(attempt: Attempt) -> str:
@@ -186,10 +184,12 @@ def check_returned(history: History) -> Iterator[Violation]:
     for limit in history.accounts.quotas:
         reported = history.accounts.used.get(limit.tenant_id, {}).get(limit.quota)
         if limit.quota in COUNTED_BY_KEYS and reported is not None:
-            kept = sum(use.until == float("inf") for use in _kept(history, limit)) + (limit.quota == "ssh_keys")
-            if not kept <= reported <= kept + _perhaps_kept(history, limit):
+            least, most = _left(history, limit)
+            before = int(limit.quota == "ssh_keys")  # the key that each tenant is given first
+            if not least <= reported - before <= most:
                 yield Violation(
-                    "quota returned", f"tenant {limit.tenant_id} uses {reported} {limit.quota}, and has {kept}"
+                    "quota returned",
+                    f"tenant {limit.tenant_id} uses {reported} {limit.quota}, and has {least + before} to {most + before}",
                 )
 
 

@@ -339,6 +339,10 @@ def test_a_removal_that_was_never_acknowledged_may_have_left_its_webhook() -> No
         assert found(history) == set()
     write(dataclasses.replace(removed, outcome=Outcome.DONE))(history)
     assert found(history) == {"quota returned"}
+    history.attempts[-2:] = [dataclasses.replace(removed, outcome=Outcome.FENCED)]
+    assert found(history) == set(), "it surely was not removed"
+    use(webhooks=0)(history)
+    assert found(history) == {"quota returned"}
 
 
 def test_of_two_payments_with_one_key_the_one_that_was_made_counts() -> None:
