@@ -39,7 +39,7 @@ def draw_a_message_id_for_each_attempt() -> None:
     from worker.webhooks import dispatching
 
     genuine = vars(dispatching)["Message"]
-    replace(dispatching, "Message", lambda _, body, keys: genuine(str(uuid.uuid4()), body, keys))
+    replace(dispatching, "Message", lambda _, *rest: genuine(str(uuid.uuid4()), *rest))
 
 
 def send_to_deleted_webhooks() -> None:
@@ -56,7 +56,7 @@ def send_to_suspended_tenants() -> None:
     from orchestrator.webhooks.store import dispatch
 
     is_active = "exists (select from tenants t where t.id = w.tenant_id and t.state = 'active')"
-    for statement in ("_ADVANCE", "_PENDING_WORK", "_LEASE"):
+    for statement in ("_LOCK_BEHIND", "_PENDING_WORK", "_LEASE"):
         rewrite(dispatch, statement, is_active, "true")
 
 

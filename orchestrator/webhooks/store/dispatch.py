@@ -26,8 +26,8 @@ select w.id from webhooks w cross join log_head h
                                  limit :pending_max) waiting) < :pending_max
     order by w.position limit :webhooks_max for no key update of w skip locked
 """
-# Of the locked webhooks; in a statement of its own, because PostgreSQL 18 crashes where one that locks rows finds a newer version
-# of a row and then chooses partitions of the log by a value that it has read.
+# Of the locked webhooks; in a statement apart, because PostgreSQL 18 crashes where one that locks rows finds a newer version of a
+# row and then chooses partitions of the log by a value that it has read.
 _ADVANCE = """
 with due as materialized (
     select w.id, w.tenant_id, w.types, greatest(w.position, f.version - 1) as position, w.numbered, h.version as head,
@@ -119,7 +119,7 @@ with recursive waiting(webhook_id) as (
 )
 select webhook_id, number from taken
 """
-# What was leased, in a statement of its own as `_ADVANCE` is. `document` is the event as the relay publishes it
+# What was leased, in a statement apart as `_ADVANCE` is. `document` is the event as the relay publishes it
 # (docs/reference/events.md), the same bytes at every attempt; concat leaves out nulls.
 _LEASED = """
 select c.webhook_id, w.tenant_id, c.number, c.claims as lease_number, c.attempts, c.event_id, c.event_type, c.version,

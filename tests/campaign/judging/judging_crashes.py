@@ -1,4 +1,4 @@
-"""What must hold of the servers themselves: PostgreSQL ends no session by a fault of its own."""
+"""What must hold of the servers themselves: no session of PostgreSQL crashes."""
 
 from __future__ import annotations
 

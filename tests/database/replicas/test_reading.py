@@ -24,6 +24,7 @@ from tests.database.replicas.pairs import (
     run,
     written,
 )
+from tests.support.waiting import async_wait_for
 
 
 def test_a_read_that_states_a_version_is_served_by_the_standby(pair: Pair) -> None:
@@ -87,8 +88,7 @@ def test_a_version_that_the_standby_reaches_in_time_is_waited_for(pair: Pair) ->
                 await reader.watch.examine()  # what was found before is old on a busy machine
                 with heads_asked() as asked:
                     waiting = asyncio.create_task(reader.read(newest))
-                    while len(asked) < 2 and not waiting.done():
-                        await asyncio.sleep(0.001)
+                    await async_wait_for(lambda: len(asked) > 1 or waiting.done(), "the standby was asked again")
                 assert not waiting.done(), "the standby was asked again, and has not replayed it"
             finally:
                 pair.resume()

@@ -100,7 +100,7 @@ class Treasurer:
             except (BerthError, TimeoutError) as error:
                 code = getattr(error, "code", "client_timeout")
                 self._history.count_read(f"price {code}")
-                if code == "operation_fenced":  # somebody asked for the outcome first: this key is never carried out
+                if code == "operation_fenced":  # another client asked for the outcome first: it never runs
                     key = self._price_key()
                 await pause(AGAIN_SECONDS)
             else:

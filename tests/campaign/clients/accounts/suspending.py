@@ -77,7 +77,7 @@ class SuspendedOwner(HookOwner):
             except (BerthError, TimeoutError) as error:
                 code = getattr(error, "code", "client_timeout")
                 self._history.count_read(f"{state} {code}")
-                if code == "operation_fenced":  # somebody asked for the outcome first: this key is never carried out
+                if code == "operation_fenced":  # another client asked for the outcome first: it never runs
                     key = self.key()
                 await pause(AGAIN_SECONDS)
             else:
