@@ -23,7 +23,7 @@ from tests.nodes.heartbeats.twins import ALONE, TOGETHER, Twins
 AGENT_RUNS = [uuid.UUID(int=number) for number in (1, 2)]
 CHANGES = [
     "update nodes set online = false where id = {node}",
-    "update nodes set state = 'cordoned' where id = {node}",
+    "update nodes set state = 'cordoned' where id = {node} and state <> 'retired'",
     "update nodes set state = 'retired' where id = {node}",
     "update nodes set identity_conflict_at = clock_timestamp() where id = {node}",
     "update nodes set epoch = epoch + 1 where id = {node}",
