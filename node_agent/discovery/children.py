@@ -98,3 +98,5 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILL_SECONDS_MAX):
             await child.wait()
+    # Its pipe, which is otherwise closed some rounds of the event loop later; asyncio has no public way to.
+    child._transport.close()  # type: ignore[attr-defined]
