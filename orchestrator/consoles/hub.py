@@ -69,7 +69,7 @@ class Session:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        """Make what is waited for; it is as good as confirmed now."""
+        """Create the futures; the session counts as just confirmed."""
         self.confirmed_at = self.loop.time()
         self.link: asyncio.Future[Link] = self.loop.create_future()
         self.ended: asyncio.Future[EndReason] = self.loop.create_future()

@@ -23,7 +23,7 @@ update console_sessions set task_id = :task_id, envelope = cast(:envelope as jso
 where id = :id
 """
 # The lease and the certificate count in the same statement, as for other tasks of sites. A session is handed out once: one whose
-# answer is lost ends without an agent. One of before a change of the BMC is not what its operator allows.
+# answer is lost ends without an agent. One that was requested before the BMC changed is not leased.
 _LEASE = """
 with held as (
     select s.id, s.lease_fence from site_agents a join sites s on s.id = a.site_id

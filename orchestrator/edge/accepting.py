@@ -177,7 +177,7 @@ class AcceptingServer(uvicorn.Server):
             return
         deadline = loop.time() + HANDSHAKE_SECONDS_MAX
         if self._turns.is_slow(accepted.client[0]):
-            # Waiting costs nothing, a new connection does; and what was opened together does not end together.
+            # Waiting is cheaper than another connection. The random part spreads the ends of those that were opened together.
             deadline += random.uniform(0.0, PARKED_SECONDS_MAX)
         async with asyncio.timeout_at(deadline):
             await wait_for_hello(connection)

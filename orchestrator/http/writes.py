@@ -79,7 +79,7 @@ def unsealed_response(write: Write, answer: Answer, member: str) -> Response:
     try:
         document[member] = write.sealer().open(sealed)
     except InvalidTag as error:
-        # Only a token can be another one than at the first time: an API key is its principal's for good.
+        # An API key always has the same principal; only an OIDC token of a retry can have another one.
         raise SecretNotShownAgain(
             f"this was done before, and `{member}` was returned to another token of yours; it is not shown again",
             answer=document,

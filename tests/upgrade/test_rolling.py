@@ -11,7 +11,7 @@ from tests.campaign.history import Attempt, Outcome
 from tests.upgrade.rolling import judge_requests, run_upgrade
 
 
-# Takes five minutes. In `make test` tests/upgrade/test_upgrade.py upgrades the schema under one process of the release.
+# Takes five minutes. tests/upgrade/test_upgrade.py, as long as this one, upgrades the schema under one process of the release.
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_rolling_upgrade_and_a_step_back(server_directory: Path) -> None:

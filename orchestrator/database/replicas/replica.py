@@ -27,7 +27,7 @@ from orchestrator.problems import Problem
 PAUSE_SECONDS: Final = 0.005
 PAUSE_SECONDS_MAX: Final = 0.04
 LAG_CIRCUIT_SECONDS: Final = 1.0
-"""So long after a read waited in vain for its version, the others ask once: a standby that lags costs one wait, not each."""
+"""For so long after a read waited in vain for its version, other reads check the standby once and do not wait."""
 _HEAD = text("select version, leader_id, pg_is_in_recovery() as in_recovery from log_head")
 _LEFT: Final = frozenset({Cause.LOST, Cause.NOT_A_STANDBY})
 """After these the connection is of no more use."""

@@ -137,7 +137,7 @@ class ReplicaWatch:
         metrics.LAG_SECONDS.set(self._lag_seconds_max)
 
     async def _leave(self, server: str) -> None:
-        """End with a standby for good: what returns there is another server."""
+        """Drop a standby permanently. A server that returns at its address is examined anew."""
         held = self._examined.pop(server)
         held.standby.fit = None
         held.standby.gone = True

@@ -44,7 +44,7 @@ async def read_pool(reading: Reading, pool_id: int) -> Pool:
     """One pool. Raises `NotFound`."""
     row = (await reading.execute(_READ, {"id": pool_id})).first()
     if row is None:
-        raise NotFound("there is no such pool")
+        raise NotFound(f"there is no pool {pool_id}")
     return Pool(row.id, row.region, row.gpu_model, row.shape, row.attestation)
 
 
