@@ -25,6 +25,7 @@ from orchestrator.consoles.sockets import ConsoleSocket
 from orchestrator.http.answers import json_response
 from orchestrator.http.authentication import Caller, principal_behind, require_unchanged
 from orchestrator.http.openapi import PROBLEM_RESPONSES
+from orchestrator.http.problem_documents import REFUSAL
 from orchestrator.http.rate_limits import RequestClass
 from orchestrator.http.services import CALLER, Parts, Services, services_for, source_of
 from orchestrator.http.sockets.credentials import credential_of
@@ -129,6 +130,7 @@ async def attach(socket: WebSocket, allocation_id: str) -> None:
     except Problem as refusal:
         if credential is None:
             raise
+        socket.scope.setdefault("state", {})[REFUSAL] = refusal
         await socket.accept(spoken)
         await socket.send_text(messages.error(refusal))
         await socket.close(messages.STATUS_CODES + refusal.status, refusal.code)

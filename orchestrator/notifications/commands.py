@@ -33,21 +33,27 @@ async def open_subscription(
     name: str,
     begin: int,
     *,
-    tenant_id: UUID | None,
+    caller: Principal,
+    request_id: str | None,
     retention: SubscriptionRetention,
     subscriptions_max: int,
 ) -> int:
-    """Open or create a subscription; return the version to continue after, `begin` for a new one.
+    """Open or create a subscription; return the version to continue after, `begin` for a new one, which the audit records.
 
     Raises `LogTruncated`, `QuotaExceeded`, `TenantDeleted`; `OutcomeUnknown` if the connection was lost at COMMIT; `Overloaded`
     also if a lock was not to be had. Opening again is harmless, and needs no key.
     """
 
     async def work(tx: Transaction) -> int:
+        tenant_id = caller.tenant_id
         await keep_tenant(tx, tenant_id)
-        return await subscriptions.open_subscription(
+        version, is_new = await subscriptions.open_subscription(
             tx, scope, name, begin, tenant_id=tenant_id, retention=retention, subscriptions_max=subscriptions_max
         )
+        if is_new:
+            subject, detail = f"subscriptions/{name}", {"version": version}
+            await audit.record(tx, caller.actor, "subscription.create", subject, detail, request_id, tenant_id)
+        return version
 
     try:
         return await transact(context, work)

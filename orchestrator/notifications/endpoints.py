@@ -18,7 +18,7 @@ from orchestrator.http.authentication import Caller, principal_behind, require_u
 from orchestrator.http.openapi import PROBLEM_RESPONSES
 from orchestrator.http.operation_keys import answer_response
 from orchestrator.http.paging import Page, PageQuery, named_page, page_of
-from orchestrator.http.problem_documents import invalid_from
+from orchestrator.http.problem_documents import REFUSAL, invalid_from
 from orchestrator.http.rate_limits import RequestClass
 from orchestrator.http.services import CALLER, Parts, Services, services_for, source_of
 from orchestrator.http.sockets.credentials import credential_of
@@ -107,6 +107,7 @@ async def notifications(socket: WebSocket) -> None:
     except Problem as refusal:
         if credential is None:
             raise
+        socket.scope.setdefault("state", {})[REFUSAL] = refusal
         await socket.accept(spoken)
         await socket.send_text(messages.error(refusal))
         await socket.close(messages.closing_code(refusal), refusal.code)
@@ -137,7 +138,8 @@ async def _open(
             subscription.scope,
             subscription.name,
             after,
-            tenant_id=caller.tenant_id,
+            caller=caller,
+            request_id=socket.scope["state"].get("request_id"),
             retention=parts.settings.subscription_retention(),
             subscriptions_max=parts.settings.notifications_subscriptions_max,
         )

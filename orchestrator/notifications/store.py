@@ -76,8 +76,8 @@ async def open_subscription(
     tenant_id: UUID | None,
     retention: SubscriptionRetention,
     subscriptions_max: int,
-) -> int:
-    """Open a subscription, or create it at `begin`; return its offset. From the commit on later events are kept.
+) -> tuple[int, bool]:
+    """Open a subscription, or create it at `begin`; return its offset and whether it is new. Events after it are kept.
 
     Raises `LogTruncated` if events after that version were dropped, `QuotaExceeded`.
     """
@@ -96,11 +96,11 @@ async def open_subscription(
             f"events after version {version} were truncated; the log begins at {first}", first_version=first
         )
     if known:
-        return version
+        return version, False
     await tx.execute(_DELETE_LAPSED, {"scope": scope})
     await require_quota(tx, tenant_id, Quota.SUBSCRIPTIONS, _COUNT, {"scope": scope}, default=subscriptions_max)
     await tx.execute(_INSERT, {**values, "version": version})
-    return version
+    return version, True
 
 
 async def raise_positions(

@@ -11,6 +11,7 @@ from orchestrator.notifications.commands import open_subscription
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Context
 from orchestrator.problems import OutcomeUnknown, Overloaded
+from orchestrator.tenants.principals import Principal
 from tests.placement.cutting import CuttingProxy
 from tests.placement.fleet import Fleet, working
 from tests.support.waiting import async_wait_for
@@ -21,7 +22,10 @@ COUNT = "select count(*) from notification_subscriptions"
 async def opened(context: Context, scope: uuid.UUID) -> int:
     """The version after which the subscription of an operator goes on."""
     retention = SubscriptionRetention(60.0, 10)
-    return await open_subscription(context, scope, "mine", 0, tenant_id=None, retention=retention, subscriptions_max=5)
+    caller = Principal("admin", scope, None)
+    return await open_subscription(
+        context, scope, "mine", 0, caller=caller, request_id="r", retention=retention, subscriptions_max=5
+    )
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

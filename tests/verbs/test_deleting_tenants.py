@@ -16,6 +16,7 @@ from orchestrator.notifications.commands import open_subscription
 from orchestrator.notifications.store import SubscriptionRetention
 from orchestrator.operations.execution import Context
 from orchestrator.problems import TenantDeleted
+from orchestrator.tenants.principals import Principal
 from tests.allocations.driving import run_with
 from tests.api.calling import Caller, at_once, fresh, new_place, new_tenant, one_gpu, problem, rent, ssh_key
 from tests.api.processes import public_process
@@ -243,11 +244,11 @@ def test_of_simultaneous_deletions_each_succeeds_and_one_deletes(api: PublicApi,
 
 def test_no_subscription_is_opened_after_a_deletion(admin: Caller, url: str) -> None:
     tenant = uuid.UUID(new_tenant(admin).tenant_id)
-    retention = SubscriptionRetention(60.0, 10)
+    retention, caller = SubscriptionRetention(60.0, 10), Principal("admin", tenant, tenant)
 
     async def opened(context: Context) -> int:
         return await open_subscription(
-            context, tenant, "mine", 0, tenant_id=tenant, retention=retention, subscriptions_max=5
+            context, tenant, "mine", 0, caller=caller, request_id="r", retention=retention, subscriptions_max=5
         )
 
     assert run_with(url, opened) == 0

@@ -244,7 +244,9 @@ class Provisioning:
             if self._directory.exists() or await self._is_held():
                 await self._node.remove(order.allocation_id)
         except OSError as error:
-            raise DriverFailure(FailureCode.DRIVER_ERROR, f"the disks that are there cannot be read: {error}") from error
+            raise DriverFailure(
+                FailureCode.DRIVER_ERROR, f"the disks that are there cannot be read: {error}"
+            ) from error
         await self.take_lease()
         await self.require_gpus()
         return f"slots {listed(order.parameters.slots)} under fence {order.fence}"

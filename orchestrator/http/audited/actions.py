@@ -176,7 +176,7 @@ def _subject(path: str) -> str:
     """Kind and, where the path names one, id of the object."""
     prefix = next(prefix for prefix in _PREFIXES if path.startswith(prefix))
     parts = path[len(prefix) :].split("/")
-    if parts[0] in _PARENTS:
+    if parts[0] in _PARENTS and len(parts) > 1:
         del parts[0]
     subject = "/".join(parts[:2])[:_SUBJECT_LENGTH_MAX]
     return "".join(one if one.isprintable() else f"\\x{ord(one):02x}" for one in subject)[:_SUBJECT_LENGTH_MAX]

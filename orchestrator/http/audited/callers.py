@@ -22,7 +22,7 @@ def audited_caller(scope: Scope, principal: Principal, audited: Audited | None =
 
     `audited`: the action, where method and path do not determine it.
     """
-    audited = audited or audited_action(scope["method"], scope["path"])
+    audited = audited or audited_action(method_of(scope), scope["path"])
     caller = {
         "kind": principal.actor.kind.value,
         "id": str(principal.id),
@@ -43,6 +43,12 @@ def audited_caller(scope: Scope, principal: Principal, audited: Audited | None =
             caller["agent"] = user_agent(value)
             break
     return caller
+
+
+def method_of(scope: Scope) -> str:
+    """The method of a request; an upgrade to a WebSocket is a GET (RFC 6455)."""
+    method: str = scope.get("method", "GET")
+    return method
 
 
 @lru_cache(maxsize=1024)

@@ -22,6 +22,7 @@ from berth.process.json_objects import JsonObject
 from orchestrator.audit.store import forget_recorders, record_requests
 from orchestrator.crash_points import CrashPoint, reach
 from orchestrator.database.transactions import Database, TransactionConflict
+from orchestrator.http.audited.refusal_counts import RefusalCounts
 from orchestrator.http.audited.strangers import StrangerCounts
 from orchestrator.http.metrics import AUDIT_LOST
 from orchestrator.problems import Problem
@@ -49,6 +50,7 @@ class RequestRecorder:
         self._batch_rows: list[JsonObject] = []
         self._batch_number = 0
         self._strangers = StrangerCounts()
+        self._refusals = RefusalCounts()
         self._writing = asyncio.Lock()
         self._some = asyncio.Event()
         self._batch = asyncio.Event()
@@ -63,6 +65,11 @@ class RequestRecorder:
         self._some.set()
         if len(self._rows) >= BATCH_MAX:
             self._batch.set()
+
+    def record_refusal(self, row: JsonObject) -> None:
+        """Queue the row of a refusal; those of one caller beyond a bound each minute are counted instead, and end as one row."""
+        if self._refusals.admit(row, datetime.now(UTC)):
+            self.record(row)
 
     def count_stranger(self, source: str | None) -> None:
         """Count a refusal of a caller without a valid credential."""
@@ -134,7 +141,11 @@ class RequestRecorder:
             self._queue_counts(everything=self._stopped.is_set())
 
     def _queue_counts(self, *, everything: bool) -> None:
-        for row in self._strangers.take(datetime.now(UTC), everything=everything):
+        now = datetime.now(UTC)
+        for row in [
+            *self._strangers.take(now, everything=everything),
+            *self._refusals.take(now, everything=everything),
+        ]:
             self.record(row)
 
     async def _write_the_rest(self) -> None:

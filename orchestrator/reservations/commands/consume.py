@@ -123,7 +123,8 @@ def _admit(offered: Catalogue, reserved: ReservedUnits, consume: Consume) -> Adm
     """SKU and image of the allocation, if the units can serve them. Pure."""
     if reserved.is_cancelled:
         raise InvalidState(
-            "the reservation was cancelled before a restore of the control plane, which cancels it again; make another one", state="cancelled"
+            "the reservation was cancelled before a restore of the control plane, which cancels it again; make another one",
+            state="cancelled",
         )
     sku = consume.sku if reserved.sku is None else reserved.sku
     if sku is None:

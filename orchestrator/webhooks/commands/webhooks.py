@@ -12,6 +12,7 @@ from orchestrator.operations.execution import Context, Done, run_once
 from orchestrator.operations.sealing import Sealer
 from orchestrator.operations.store.operations import Answer, Operation
 from orchestrator.operations.store.tenancy import keep_tenant
+from orchestrator.problems import Forbidden
 from orchestrator.tenants.principals import Principal
 from orchestrator.webhooks.addresses import read_webhook_url
 from orchestrator.webhooks.keys import WebhookKeys
@@ -35,8 +36,9 @@ async def create_webhook(
 ) -> Answer:
     """Create a webhook; 201 with it. An HMAC secret is its member `secret`, sealed for the caller, so a retry returns the same.
 
-    Raises `QuotaExceeded`.
+    Raises `QuotaExceeded`; `Forbidden` to an operator without an API key.
     """
+    _require_key(caller)
     key = new_signing_key(signing)
 
     async def effect(tx: Transaction) -> Done:
@@ -68,7 +70,12 @@ async def change_webhook(
     types: Sequence[str] | None,
     state: str | None,
 ) -> Answer:
-    """Change a webhook (None: unchanged); 200 with it. Once enabled again, it receives events from then on. Raises `NotFound`."""
+    """Change a webhook (None: unchanged); 200 with it. Once enabled again, it receives events from then on.
+
+    Raises `NotFound`; `Forbidden` to an operator without an API key that enables it.
+    """
+    if state == "enabled":
+        _require_key(caller)
 
     async def effect(tx: Transaction) -> Done:
         await webhooks.lock_webhook(tx, caller.tenant_id, webhook_id)
@@ -127,3 +134,9 @@ async def rotate_webhook(
         return Done(200, {**asdict(changed), **secret}, webhook_id)
 
     return await run_once(context, operation, effect, caller.tenant_id)
+
+
+def _require_key(caller: Principal) -> None:
+    """An operators' webhook receives every event and ends with its key. A token is no key: nothing would end its webhook."""
+    if caller.tenant_id is None and caller.subject is not None:
+        raise Forbidden("a webhook of the operators ends with the API key that made it; use an API key, not a token")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from orchestrator.http.oidc.oidc_settings import OidcSettings
 from orchestrator.http.oidc.token_principals import NO_ROLE, principal_id
+from tests.allocations.seeding import write_symmetric_keys
 from tests.api.calling import fresh, problem, ssh_key
 from tests.api.role_matrix import COLUMNS, OPERATOR_ROLES, TENANT_ROLES, differences
 from tests.api.tenants.issuer import ADMIN_ROLE, Issuer
@@ -21,9 +22,10 @@ OPERATORS = {f"ops-{role}": role for role in OPERATOR_ROLES if role != "admin"}
 
 
 @pytest.fixture(scope="module")
-def api(url: str, issuer: Issuer) -> Iterator[TokenApi]:
+def api(url: str, issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenApi]:
     """Roles come from a claim; a tenant's token without a known one is refused."""
-    with token_api(url, issuer, oidc_roles=ROLES, oidc_operator_roles=OPERATORS) as api:
+    keys = write_symmetric_keys(tmp_path_factory.mktemp("keys") / "webhook.keys")
+    with token_api(url, issuer, oidc_roles=ROLES, oidc_operator_roles=OPERATORS, webhook_key_file=keys) as api:
         yield api
 
 
@@ -126,3 +128,16 @@ def test_the_audit_shows_a_users_subject_and_role(api: TokenApi, issuer: Issuer)
     api.tenant.make("/ssh-keys", {"name": fresh("key"), "public_key": ssh_key()})
     key_row = api.admin.every("/admin/audit", 500, tenant_id=api.tenant.tenant_id, action="ssh_key.create")[-1]
     assert "user" not in key_row["detail"]
+
+
+def test_a_token_makes_and_enables_no_webhook_of_the_operators(api: TokenApi) -> None:
+    """It receives every event, and only a key that is revoked or expires ends it."""
+    body = {"url": f"https://{fresh('hook')}.example/in", "types": ["provisioning.requested"]}
+    operator = api.with_token(api.admin_token())
+    problem(operator.call("POST", "/webhooks", body), 403, "forbidden")
+    made = api.admin.make("/webhooks", body)
+    for state, status in (("disabled", 200), ("enabled", 403)):
+        assert operator.call("PATCH", f"/webhooks/{made['id']}", {"state": state}).status_code == status
+    assert api.admin.call("PATCH", f"/webhooks/{made['id']}", {"state": "enabled"}).status_code == 200
+    of_tenant = api.with_token(api.tenant_token(berth_role="gpu-admin"))
+    assert of_tenant.call("POST", "/webhooks", body).status_code == 201
