@@ -116,7 +116,7 @@ def make_report(history: History, seconds: float, plant: str | None) -> Report:
         operations={kind: dict(outcomes) for kind, outcomes in operations.items()},
         reads=dict(reads),
         allocations=dict(Counter(sight.state or "?" for sight in history.settled.values())),
-        faults=dict(Counter(f"{i.kind} {sort_of(i.kind, i.target)}" for i in history.injuries)),
+        faults=dict(Counter(f"{i.kind} {sort_of(i.kind, i.target)}" for i in history.injuries if not i.error)),
         faults_undone=[f"{i.kind} {i.target}: {i.error}" for i in history.injuries if i.error],
         duplicates=sum(len(attempts) > 1 for attempts in keys.values()),
         ambiguous=len(unsure),

@@ -7,6 +7,7 @@ from tests.mutants.node_ids import pages
 
 RECORDED = "tests/audit/test_recorded.py"
 RECORDER = "tests/audit/test_recorder.py"
+READS = "tests/audit/test_reads.py"
 BATCHES = "tests/audit/test_repeated_batches.py"
 LISTS = "tests/audit/test_lists.py"
 VERIFY = "tests/audit/test_verify_command.py"
@@ -235,8 +236,64 @@ MUTANTS: list[Mutant] = [
         "a read refused with 403 leaves no row",
         "audit",
         "orchestrator/edge/audited_requests.py",
-        'scope["method"] not in SAFE_METHODS or status == FORBIDDEN',
-        'scope["method"] not in SAFE_METHODS',
+        "not is_read or status == FORBIDDEN",
+        "not is_read",
         (f"{RECORDED}::test_a_refused_read_and_a_privileged_one_are_recorded",),
+    ),
+    Mutant(
+        "sockets leave no row",
+        "audit",
+        "orchestrator/edge/audited_requests.py",
+        'if scope["type"] not in ("http", "websocket"):',
+        'if scope["type"] != "http":',
+        ("tests/log/test_audited_sockets.py",),
+    ),
+    Mutant(
+        "a refusal that a socket says after its opening leaves no row",
+        "audit",
+        "orchestrator/notifications/endpoints.py",
+        '        socket.scope.setdefault("state", {})[REFUSAL] = refusal\n',
+        "",
+        ("tests/log/test_audited_sockets.py",),
+    ),
+    Mutant(
+        "a new subscription leaves no row",
+        "audit",
+        "orchestrator/notifications/commands.py",
+        "        if is_new:\n",
+        "        if False:\n",
+        ("tests/log/test_audited_sockets.py",),
+    ),
+    Mutant(
+        "each opening of a subscription leaves a row",
+        "audit",
+        "orchestrator/notifications/commands.py",
+        "        if is_new:\n",
+        "        if True:\n",
+        ("tests/log/test_audited_sockets.py",),
+    ),
+    Mutant(
+        "every refusal of a caller has its row",
+        "audit",
+        "orchestrator/http/audited/refusal_counts.py",
+        "        if count <= ROWS_MAX:\n",
+        "        if True:\n",
+        (f"{READS}::test_a_caller_that_is_refused_for_ever_leaves_so_many_rows",),
+    ),
+    Mutant(
+        "any number of callers is counted",
+        "audit",
+        "orchestrator/http/audited/refusal_counts.py",
+        "len(self._counts) >= CALLERS_MAX",
+        "False",
+        (f"{READS}::test_the_callers_counted_in_a_minute_are_bounded",),
+    ),
+    Mutant(
+        "an operator reads dead letters without a row",
+        "audit",
+        "orchestrator/edge/audited_requests.py",
+        'r"|api/v1/(admin/)?audit"',
+        'r"|api/v1/admin/(audit|dead-letters)|api/v1/audit"',
+        (f"{READS}::test_every_read_is_recorded_but_those_of_the_fleet_and_the_catalogue",),
     ),
 ]

@@ -158,4 +158,12 @@ MUTANTS: list[Mutant] = [
         'info=b"berth: keys"',
         (f"{_ROTATION}::test_what_earlier_versions_sealed_is_delivered_and_sealed_again",),
     ),
+    Mutant(
+        "a token makes a webhook of the operators",
+        "webhooks",
+        "orchestrator/webhooks/commands/webhooks.py",
+        "if caller.tenant_id is None and caller.subject is not None:",
+        "if False:",
+        ("tests/api/tenants/test_token_roles.py::test_a_token_makes_and_enables_no_webhook_of_the_operators",),
+    ),
 ]

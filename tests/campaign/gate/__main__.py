@@ -39,13 +39,14 @@ def minutes(text: str) -> float:
 def table(results: Sequence[Result]) -> list[str]:
     """The table of the documentation."""
     lines = [
-        "| seed | minutes | faults | writes | ambiguous, resolved | violations | product |",
-        "|---|---|---|---|---|---|---|",
+        "| seed | minutes | servers | faults | writes | ambiguous, resolved | violations | product |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
+        servers = "three each" if result.run.ha else "one each"
         faults = "none" if result.run.calm else f"{result.faults:,}"
         lines.append(
-            f"| {result.run.seed} | {result.run.minutes:g} | {faults} | {result.writes:,} | {result.ambiguous:,}, "
+            f"| {result.run.seed} | {result.run.minutes:g} | {servers} | {faults} | {result.writes:,} | {result.ambiguous:,}, "
             f"{result.resolved:,} | {result.violations} | {result.product[:12]} |"
         )
     return lines

@@ -29,8 +29,8 @@ class ProductChanged(Exception):
 
 
 def plan(runs: int, minutes: float, calm: int, first_seed: int = 1) -> list[Run]:
-    """So many runs with faults and so many without, each at another seed."""
-    with_faults = [Run(first_seed + number, minutes, calm=False) for number in range(runs)]
+    """So many runs with faults and so many without, each at another seed. Every second one with faults has three servers each."""
+    with_faults = [Run(first_seed + number, minutes, calm=False, ha=number % 2 == 1) for number in range(runs)]
     return with_faults + [Run(FIRST_CALM_SEED + number, minutes, calm=True) for number in range(calm)]
 
 
@@ -42,6 +42,7 @@ def campaign(run: Run, directory: Path) -> dict[str, Any]:
     # Always the same directory: its next user ends what a killed campaign left running there.
     arguments = ["--minutes", str(run.minutes), "--seed", str(run.seed), "--keep", str(directory / "stage")]
     arguments += ["--fault-every-seconds", "inf"] if run.calm else []
+    arguments += ["--ha"] if run.ha else []
     with (directory / f"{run.name}.log").open("wb") as log:
         done = subprocess.run(
             [sys.executable, "-m", "tests.campaign", *arguments, "--output", str(report)],

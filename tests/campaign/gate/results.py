@@ -27,6 +27,10 @@ def product_hash(root: Path = ROOT) -> str:
     return digest.hexdigest()
 
 
+UNDONE_SHARE_MAX = 0.1
+"""So many of its faults a run may fail to carry out: a process that another fault has ended cannot be frozen."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One campaign of the gate."""
@@ -35,15 +39,18 @@ class Run:
     minutes: float
     calm: bool
     """Without faults."""
+    ha: bool = False
+    """With three PostgreSQL and three NATS servers, and their faults."""
 
     @property
     def name(self) -> str:
         """How it is called in files and lines."""
-        return f"{'calm' if self.calm else 'faults'}-{self.seed}-{self.minutes:g}"
+        return f"{'calm' if self.calm else 'ha' if self.ha else 'faults'}-{self.seed}-{self.minutes:g}"
 
     def __str__(self) -> str:
         """For a person."""
-        return f"seed {self.seed}, {self.minutes:g} min, {'without' if self.calm else 'with'} faults"
+        faults = "without faults" if self.calm else "with faults"
+        return f"seed {self.seed}, {self.minutes:g} min, {faults}{', three servers each' if self.ha else ''}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,9 @@ def result_of(product: str, run: Run, report: dict[str, Any]) -> Result:
     problems += [f"late: {_late(recovery)}" for recovery in report["recoveries"] if recovery["late"]]
     if not run.calm and not faults:
         problems.append("no fault was carried out")
+    undone = len(report["faults_undone"])
+    if undone > UNDONE_SHARE_MAX * (faults + undone):
+        problems.append(f"{undone} of {faults + undone} faults were not carried out: {report['faults_undone'][0]}")
     if not writes:
         problems.append("nothing was written")
     return Result(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.campaign.gate import __main__ as command
-from tests.campaign.gate.gate import CampaignEnded, Gate, ProductChanged, plan
+from tests.campaign.gate.gate import CampaignEnded, Gate, ProductChanged, campaign, plan
 from tests.campaign.gate.results import PRODUCT, ROOT, Result, Run, product_hash, result_of
 from tests.support.waiting import wait_for
 
@@ -26,7 +26,8 @@ def report(**changes: Any) -> dict[str, Any]:
         "budget_seconds": 20.0, "late": False,
     }  # fmt: skip
     well = {
-        "violations": [], "faults": {"kill process": 2}, "operations": {"create": {"done": 5, "unknown:timeout": 1}},
+        "violations": [], "faults": {"kill process": 2}, "faults_undone": [],
+        "operations": {"create": {"done": 5, "unknown:timeout": 1}},
         "ambiguous": 1, "ambiguous_resolved": 1, "recoveries": [recovery],
     }  # fmt: skip
     return {**well, **changes}
@@ -137,6 +138,7 @@ VIOLATION = {"check": "one holder", "sentence": "two on a slot"}
          "late: kill process (api): 21.0 s, budget 20 s"),
         ({"faults": {}}, "no fault was carried out"),
         ({"operations": {}}, "nothing was written"),
+        ({"faults_undone": ["freeze api: gone"]}, "1 of 3 faults were not carried out: freeze api: gone"),
     ],
 )  # fmt: skip
 def test_a_run_that_found_something_fails_until_it_is_repeated(
@@ -159,6 +161,21 @@ def test_a_campaign_without_a_report_fails(tmp_path: Path) -> None:
     assert result.problems == ["the campaign of 1 ended with -11 and without a report"]
 
 
+def test_a_campaign_gets_what_its_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda arguments, **_: asked.append(arguments))
+    for run in plan(2, 30, 1):
+        with pytest.raises((CampaignEnded, AttributeError)):
+            campaign(run, tmp_path)
+    assert ["--ha" in arguments for arguments in asked] == [False, True, False]
+    assert ["inf" in arguments for arguments in asked] == [False, False, True]
+
+
+def test_a_fault_in_ten_may_be_impossible() -> None:
+    undone = {"faults": {"kill process": 9}, "faults_undone": ["freeze api: gone"]}
+    assert result_of("a", Run(1, 30, calm=False), report(**undone)).passed
+
+
 def test_a_calm_run_needs_no_fault() -> None:
     assert result_of("a", Run(1, 30, calm=True), report(faults={})).passed
 
@@ -170,7 +187,7 @@ DAMAGES = ["", "{", "[]", "null", '{"product": "a"}', "cut", "other run", "text 
 def test_a_damaged_result_is_run_again(tmp_path: Path, damage: str) -> None:
     playing = Playing()
     go_on(tmp_path, playing)
-    (file,) = (tmp_path / "results").glob("*faults-2-*.json")
+    (file,) = (tmp_path / "results").glob("*ha-2-*.json")
     document = json.loads(file.read_text())
     texts = {
         "cut": file.read_text()[:-20],
@@ -214,10 +231,10 @@ def test_the_table_has_a_line_for_each_result(tmp_path: Path, capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     product = playing.product[:12]
     assert lines[2:6] == [
-        f"| 1 | 30 | 2 | 6 | 1, 1 | 0 | {product} |",
-        f"| 2 | 30 | 2 | 6 | 1, 1 | 0 | {product} |",
-        f"| 3 | 30 | 2 | 6 | 1, 1 | 1 | {product} |",
-        f"| 1001 | 30 | none | 6 | 1, 1 | 0 | {product} |",
+        f"| 1 | 30 | one each | 2 | 6 | 1, 1 | 0 | {product} |",
+        f"| 2 | 30 | three each | 2 | 6 | 1, 1 | 0 | {product} |",
+        f"| 3 | 30 | one each | 2 | 6 | 1, 1 | 1 | {product} |",
+        f"| 1001 | 30 | one each | none | 6 | 1, 1 | 0 | {product} |",
     ]
     assert lines[7] == "kill process: 4, p50 2.0 s, p99 2.0 s, max 2.0 s, budget 20 s"
 
