@@ -187,6 +187,14 @@ MUTANTS: list[Mutant] = [
         ("tests/placement/test_lock_order.py::test_lists_of_creates_in_opposite_orders_never_deadlock[keys]",),
     ),
     Mutant(
+        "a refused create corrects the fit of a node that it has not locked",
+        "placement",
+        "migrations/functions/placement/place_allocations.sql",
+        "where d.id = taken::uuid for no key update skip locked;",
+        "where d.id = taken::uuid;",
+        ("tests/placement/test_fits.py",),
+    ),
+    Mutant(
         "creates change quotas in any order",
         "placement",
         "migrations/functions/tenants/change_quotas.sql",

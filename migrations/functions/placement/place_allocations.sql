@@ -36,7 +36,12 @@ begin
             answers := answers || place_together(jsonb_build_array(item), p_quota_first);
         exception when sqlstate 'BC001' then
             get stacked diagnostics taken = pg_exception_detail;
-            perform refresh_node_fit(taken::uuid);
+            -- The rollback released the node. A transaction that holds it now refreshes the fit by what it changes; to wait
+            -- for it, or to overwrite its fit with claims that were read before, would be wrong.
+            perform from nodes d where d.id = taken::uuid for no key update skip locked;
+            if found then
+                perform refresh_node_fit(taken::uuid);
+            end if;
             delete from operations
             where scope = (item ->> 'tenant_id')::uuid and key = item ->> 'key' and status is null;
             -- The key's operation may have been retired while its allocation is still there: a creation never runs twice.

@@ -1,4 +1,6 @@
--- As before, with a plan that lasts: in SQL it was planned at each call, which cost four times what it does.
+-- Compute a node's free mask and fit class from its slots and open claims, and store them. The caller holds the lock of the
+-- node's row: claims are read before the row is updated, so a rival that ends in between would be overwritten.
+-- PL/pgSQL keeps the plan; a function in SQL is planned at each call, which costs four times as much.
 create or replace function refresh_node_fit(p_node_id uuid) returns void language plpgsql set enable_seqscan = off as $$
 declare
     taken int8multirange;
