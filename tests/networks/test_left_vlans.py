@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from berth.cli.deployment.restore.gate import awaited_nodes
+from berth.cli.deployment.restore.machines import machine_finding
 from orchestrator.allocations.outcomes import Begun
+from orchestrator.nodes.inventory_queries import count_awaited_inventories
 from orchestrator.operations.execution import Context
 from orchestrator.tenants.commands.tenants import delete_tenant
 from tests.allocations.driving import (
@@ -212,6 +215,22 @@ def test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited(database_url:
     with connect(database_url) as connection:
         connection.execute("delete from awaited_inventories")
     assert vlan_of(database_url, other) == 101
+
+
+def test_a_retired_node_is_awaited_no_more(database_url: str) -> None:
+    """As the refusal advises: it sends no inventory, and is neither counted nor listed."""
+    seeded = fleet(database_url, 2)
+    restore(database_url, seeded.nodes[1].id)
+    assert "is awaited since the restore" in why_full(database_url, seeded)
+    with connect(database_url) as connection:
+        assert [node.id for node in awaited_nodes(connection)] == [seeded.nodes[1].id]
+        connection.execute("update nodes set driver = 'redfish' where id = %s", (seeded.nodes[1].id,))
+        assert machine_finding(database_url).verdict == "warning"
+        connection.execute("update nodes set state = 'retired' where id = %s", (seeded.nodes[1].id,))
+        assert awaited_nodes(connection) == []
+    assert machine_finding(database_url).verdict == "ok"
+    assert run_with(database_url, count_awaited_inventories) == 0
+    assert vlan_of(database_url, seeded) == 100
 
 
 def swept(url: str, quarantine_seconds: float, limit: int = 10) -> list[Any]:

@@ -83,7 +83,7 @@ where v.left_at < clock_timestamp() - make_interval(secs => cast(:quarantine as 
 """
 _AWAITED = """
 select n.name from awaited_inventories w join nodes n on n.id = w.node_id
-where n.region = :region and :feature = any (n.agent_features) order by n.name limit 1
+where n.region = :region and n.state <> 'retired' and :feature = any (n.agent_features) order by n.name limit 1
 """
 # Without a restore no other network ever had a VLAN that this one has.
 _LOST = """

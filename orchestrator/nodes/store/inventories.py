@@ -109,7 +109,7 @@ where w.node_id = :node_id and a.requested_at < r.closed_at and (
 """
 _FORGET = "delete from awaited_inventories where node_id = :node_id"
 _IS_AWAITED = "select exists (select from awaited_inventories where node_id = :node_id)"
-_COUNT = "select count(*) from awaited_inventories"
+_COUNT = "select count(*) from awaited_inventories w join nodes n on n.id = w.node_id where n.state <> 'retired'"
 
 
 async def find_arrived(reading: Reading, limit: int) -> list[UUID]:
@@ -138,6 +138,6 @@ async def is_awaited(tx: Transaction, node_id: UUID) -> bool:
 
 
 async def count_awaited(reading: Reading) -> int:
-    """How many nodes are awaited."""
+    """How many nodes are awaited; a retired one sends no inventory."""
     found: int = (await reading.execute(_COUNT)).scalar_one()
     return found

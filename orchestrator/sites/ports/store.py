@@ -137,6 +137,7 @@ from site_segments s cross join lateral (
 where s.site_id = :site_id
 returning vlan
 """
+# A retired machine too: retiring does not move its ports, so they may carry any VLAN until `berth node port remove`.
 _IS_UNKNOWN = """
 select exists (select from awaited_inventories w join node_ports p on p.node_id = w.node_id where p.site_id = :site_id)
 """

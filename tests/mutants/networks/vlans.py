@@ -86,6 +86,14 @@ MUTANTS: list[Mutant] = [
         (f"{LEFT}::test_after_a_restore_no_vlan_is_leased_while_a_node_is_awaited",),
     ),
     Mutant(
+        "vlans: a retired node is awaited",
+        "networks",
+        STORE,
+        "n.region = :region and n.state <> 'retired' and :feature = any (n.agent_features) order by n.name limit 1\n",
+        "n.region = :region and :feature = any (n.agent_features) order by n.name limit 1\n",
+        (f"{LEFT}::test_a_retired_node_is_awaited_no_more",),
+    ),
+    Mutant(
         "vlans: a network that is used again counts as left",
         "networks",
         STORE,

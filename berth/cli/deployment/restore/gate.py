@@ -31,7 +31,7 @@ select n.id, n.name, n.online, n.last_seen_at,
        case when n.driver = 'redfish' and n.enrolled_at is null then 'operator' else 'inventory' end as waits_for,
        array(select a.state || ' ' || a.id from allocations a join claims c on c.id = a.claim_id and c.closed_at is null
              where a.node_id = n.id order by a.id) as allocations
-from awaited_inventories w join nodes n on n.id = w.node_id order by n.name
+from awaited_inventories w join nodes n on n.id = w.node_id where n.state <> 'retired' order by n.name
 """
 
 Connection = psycopg.Connection[tuple[object, ...]]

@@ -19,7 +19,7 @@ from berth.process.json_objects import JsonObject
 _NAMED_MAX = 10
 _WAITING = """
 select n.name from awaited_inventories w join nodes n on n.id = w.node_id
-where n.driver = 'redfish' and n.enrolled_at is null order by n.name
+where n.driver = 'redfish' and n.enrolled_at is null and n.state <> 'retired' order by n.name
 """
 _OF_NODE = """
 select n.id as node_id, r.export_sha256, (select a.id from allocations a
