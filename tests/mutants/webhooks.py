@@ -10,6 +10,30 @@ _ROTATION_OF_PROCESSES = "tests/rotation/test_webhook_key.py::test_the_webhook_k
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a delivery that was left leased waits for its expired key",
+        "webhooks",
+        "orchestrator/webhooks/store/deliveries.py",
+        "      and (w.state = 'deleted' or w.state = 'disabled' and w.key_expires_at <= clock_timestamp())\n",
+        "      and w.state = 'deleted'\n",
+        ("tests/webhooks/test_keeping.py",),
+    ),
+    Mutant(
+        "a delivery is given up while its dispatcher may be sending it",
+        "webhooks",
+        "orchestrator/webhooks/store/deliveries.py",
+        "where d.state = 'pending' and d.next_attempt_at <= clock_timestamp()\n      and (w.state",
+        "where d.state = 'pending'\n      and (w.state",
+        ("tests/webhooks/test_keeping.py",),
+    ),
+    Mutant(
+        "a delivery of a deleted webhook that was left leased waits for ever",
+        "webhooks",
+        "orchestrator/webhooks/store/deliveries.py",
+        "(w.state = 'deleted' or w.state = 'disabled' and",
+        "(w.state = 'disabled' and",
+        ("tests/webhooks/test_keeping.py",),
+    ),
+    Mutant(
         "a webhook is read whatever its tenant",
         "webhooks",
         "orchestrator/webhooks/store/webhooks.py",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.webhooks.commands.dispatch import sweep_deliveries
+from orchestrator.webhooks.commands.dispatch import disable_expired_webhooks, record_attempt, sweep_deliveries
+from orchestrator.webhooks.rules import Attempt
+from orchestrator.webhooks.store.dispatch import LeasedDelivery, PendingWork, read_work
 from tests.api.calling import problem
 from tests.webhooks.receivers import Receiver, answers
 from tests.webhooks.stage import WebhookStage
@@ -108,6 +110,73 @@ def test_what_has_ended_is_forgotten(stage: WebhookStage, receiver: Receiver) ->
     while sweep(stage):
         continue
     assert stage.one("select count(*) from webhooks where id = %s", webhook["id"]) == 0
+
+
+def lease_and_die(stage: WebhookStage) -> list[LeasedDelivery]:
+    """A dispatcher leases what is due, and is killed before it sends anything."""
+    dead = stage.dispatcher()
+    taken: list[LeasedDelivery] = []
+    dead._begin = taken.append  # type: ignore[method-assign, assignment]
+    stage.run(dead.round)
+    return taken
+
+
+def work(stage: WebhookStage) -> PendingWork:
+    """What a dispatcher finds to do."""
+
+    async def find() -> PendingWork:
+        async with stage.sending.database.read_one() as reading:
+            return await read_work(reading)
+
+    found: PendingWork = stage.run(find)
+    return found
+
+
+def test_a_delivery_left_leased_by_a_dead_dispatcher_ends_with_its_deleted_webhook(
+    stage: WebhookStage, receiver: Receiver
+) -> None:
+    tenant = stage.tenant()
+    webhook = stage.webhook(tenant, receiver, types=["node.online"])
+    stage.append(tenant)
+    (taken,) = lease_and_die(stage)
+    assert tenant.call("DELETE", f"/webhooks/{webhook['id']}").status_code == 204
+    state = "select array_agg(state) from webhook_deliveries where webhook_id = %s"
+    sweep(stage)
+    assert stage.one(state, webhook["id"]) == ["pending"], "its dispatcher may still be sending it"
+    stage.due_now(webhook["id"])
+    assert work(stage).due
+    stage.dispatch()
+    assert receiver.received == []
+
+    async def report_late() -> object:
+        return await record_attempt(
+            stage.sending, taken, Attempt(1, 500), pause_seconds=1.0, failing_seconds_max=1_000.0
+        )
+
+    sweep(stage, kept=0)
+    assert not work(stage).due
+    assert stage.run(report_late) is None, "a report after the lease changes nothing"
+    while sweep(stage):
+        continue
+    assert stage.one("select count(*) from webhooks where id = %s", webhook["id"]) == 0
+
+
+def test_a_delivery_left_leased_by_a_dead_dispatcher_ends_when_the_key_of_its_webhook_has_expired(
+    stage: WebhookStage, receiver: Receiver
+) -> None:
+    own, waiting = (stage.webhook(stage.admin, receiver, types=["node.online"]) for _ in range(2))
+    stage.append(stage.tenant())
+    assert len(lease_and_die(stage)) == 2
+    stage.database.execute("update webhooks set key_expires_at = clock_timestamp() where id = %s", (own["id"],))
+    assert stage.run(lambda: disable_expired_webhooks(stage.sending, 10)) == 1
+    for webhook in (own, waiting):
+        stage.due_now(webhook["id"])
+    sweep(stage)
+    ended = [(one["state"], one["error"]) for one in stage.deliveries(stage.admin, own)]
+    assert ended == [("failed", "webhook_disabled")]
+    assert [one["state"] for one in stage.deliveries(stage.admin, waiting)] == ["pending"], "it is leased again"
+    stage.dispatch()
+    assert len(receiver.received) == 1
 
 
 def test_a_key_of_another_webhook_is_unreadable_until_a_rotation(stage: WebhookStage, receiver: Receiver) -> None:

@@ -83,6 +83,19 @@ select id, numbered, uuidv7(), 'webhook.test' from numbering
 returning d.number, d.version, d.event_id, d.event_type, d.state, d.attempts, d.next_attempt_at, d.attempted_at, d.duration_ms,
        d.response_status, d.response_excerpt, d.error, d.history, d.created_at, d.ended_at
 """
+# A dispatcher that dies between lease and attempt leaves a delivery pending. Those of a deleted webhook, and those of a webhook
+# that was disabled with its key, are never leased again. The webhook is locked too: an operator may be enabling it.
+_FAIL_ABANDONED = """
+with abandoned as materialized (
+    select d.webhook_id, d.number from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+    where d.state = 'pending' and d.next_attempt_at <= clock_timestamp()
+      and (w.state = 'deleted' or w.state = 'disabled' and w.key_expires_at <= clock_timestamp())
+    order by d.next_attempt_at limit :limit for no key update of w, d skip locked
+)
+update webhook_deliveries d set state = 'failed', error = 'webhook_disabled', leased = false, next_attempt_at = null,
+                                ended_at = clock_timestamp()
+from abandoned a where d.webhook_id = a.webhook_id and d.number = a.number
+"""
 _SWEEP = """
 with old as materialized (
     select d.webhook_id, d.number from webhook_deliveries d
@@ -176,8 +189,9 @@ async def sweep_deliveries(tx: Transaction, *, seconds: float, kept: int, limit:
     """Delete up to `limit` ended deliveries; return how many.
 
     Deleted are those that ended more than `seconds` ago, those beyond the newest `kept` of their webhook, and those of deleted
-    webhooks.
+    webhooks. Before that up to `limit` pending ones fail whose lease has ended and that no dispatcher leases again.
     """
+    await tx.execute(_FAIL_ABANDONED, {"limit": limit})
     gone: int = (await tx.execute(_SWEEP, {"seconds": seconds, "kept": kept, "limit": limit})).scalar_one()
     if gone == 0:
         await tx.execute(_SWEEP_WEBHOOKS)
