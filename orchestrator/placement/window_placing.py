@@ -67,7 +67,8 @@ async def _try(context: Context, request: PlacementRequest) -> PlacementOutcome:
             reach(CrashPoint.CREATE_ALLOCATIONS_BEFORE_COMMIT)
             outcome = await place_picked(call, request, context.limits.reservation_retention_seconds)
         reach(CrashPoint.CREATE_ALLOCATIONS_AFTER_COMMIT)
-        return outcome
+        # No room on the picked node: it was cordoned or went offline after the search. Other nodes may fit.
+        return LostRace() if isinstance(outcome, NoRoom) else outcome
     except (QuotaMoved, TransactionConflict):
         return LostRace()
     except OperationUnstorable as full:

@@ -195,6 +195,17 @@ MUTANTS: list[Mutant] = [
         ("tests/placement/test_fits.py",),
     ),
     Mutant(
+        "a create is refused because its node left service after the search",
+        "placement",
+        "orchestrator/placement/window_placing.py",
+        "        return LostRace() if isinstance(outcome, NoRoom) else outcome\n",
+        "        return outcome\n",
+        (
+            "tests/placement/windows/test_held_windows.py::"
+            "test_a_create_whose_node_leaves_service_while_it_waits_for_its_lock_goes_to_another",
+        ),
+    ),
+    Mutant(
         "creates change quotas in any order",
         "placement",
         "migrations/functions/tenants/change_quotas.sql",

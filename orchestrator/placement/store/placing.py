@@ -110,6 +110,8 @@ async def place_picked(
 ) -> PlacementOutcome:
     """Place one request on its pick. Expires overdue holds that occupy these slots, in the same transaction (P5).
 
+    `NoRoom`: the picked node is not in service any more, which says nothing about other nodes.
+
     Raises as `place_all` does.
     """
     assert request.pick is not None

@@ -8,14 +8,17 @@ import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.placement.queries import AskedAvailability, WindowAvailability, find_availability
+from tests.allocations.driving import rows_of
 from tests.allocations.seeding import REGION, SLICE_SKU, connect
 from tests.placement.fleet import create_all
 from tests.reservations.holding import ReservationClient, as_client, deadlocks, seed_with_seats, violations, wanted_gpus
+from tests.support.rival_sessions import until_waiting
 from tests.support.window_creates import create, status_of
 
 DAY = timedelta(days=1)
@@ -122,6 +125,29 @@ def test_of_simultaneous_holds_for_overlapping_windows_as_many_win_as_fit(databa
     as_client(database_url, seeded, way, pool_size=16)
     assert violations(database_url) == []
     assert deadlocks(database_url) == 0
+
+
+def test_a_create_whose_node_leaves_service_while_it_waits_for_its_lock_goes_to_another(database_url: str) -> None:
+    """When the create has searched, the first node alone is online; the rival's commit exchanges both."""
+    seeded = seed_with_seats(database_url, slice_nodes=2)
+    exchange = "update nodes set online = not online"
+
+    async def scene(client: ReservationClient) -> None:
+        assert await try_hold(client, (START + 5 * DAY, None), 8, 2) == 201
+        with psycopg.connect(database_url) as rival:
+            rival.execute("update nodes set online = false where id = %s", (seeded.nodes[1].id,))
+            rival.commit()
+            rival.execute(exchange)
+            creating = asyncio.create_task(
+                create_all(client.context, client.catalogue, [create(client, START + DAY)])
+            )
+            await until_waiting(database_url)
+            rival.commit()
+        (created,) = await creating
+        assert status_of(created) == 201
+
+    as_client(database_url, seeded, scene)
+    assert rows_of(database_url, "select node_id from allocations") == [(seeded.nodes[1].id,)]
 
 
 def test_creates_that_end_and_holds_share_a_node_without_overlap(database_url: str) -> None:
