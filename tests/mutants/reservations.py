@@ -206,6 +206,17 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     Mutant(
+        "bare metal waits for a part of a larger node",
+        "placement",
+        "orchestrator/placement/store/placing.py",
+        "        and (cast(:whole as integer) is null or n.slot_count = :whole) limit :gpus\n",
+        "        and cast(:whole as integer) is distinct from 0 limit :gpus\n",
+        (
+            "tests/placement/test_creating.py::"
+            "test_bare_metal_is_refused_while_only_a_part_of_a_larger_node_has_as_many_gpus_free",
+        ),
+    ),
+    Mutant(
         "creates change quotas in any order",
         "placement",
         "migrations/functions/tenants/change_quotas.sql",

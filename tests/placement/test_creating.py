@@ -53,6 +53,35 @@ def test_bare_metal_takes_the_whole_block_and_each_node_once(database_url: str) 
     assert fleet.one("select count(distinct node_id) from claims where upper(units) - lower(units) = 8") == 2
 
 
+HALF_OUT_OF_SERVICE = """
+with more as (
+    insert into slots (unit, node_id, slot_index, numa_half, state, reason)
+    select n.unit_base + i, n.id, i, 1, case when i < 12 then 'in_service' else 'out_of_service' end,
+           case when i >= 12 then 'r' end
+    from nodes n, generate_series(8, 15) i where n.id = %(node)s
+)
+update slots set numa_half = 0, state = case when slot_index < 4 then 'in_service' else 'out_of_service' end,
+                 reason = case when slot_index >= 4 then 'r' end where node_id = %(node)s
+"""
+
+
+def test_bare_metal_is_refused_while_only_a_part_of_a_larger_node_has_as_many_gpus_free(database_url: str) -> None:
+    """At the first attempt: to wait for that node would not make room."""
+    fleet = Fleet(database_url, metal_nodes=2)
+    tenant = fleet.tenant()
+    larger = fleet.one("select id from nodes where shape = 'baremetal' order by unit_base desc limit 1")
+    fleet.connection.execute("update nodes set slot_count = 16, half_slots = 8 where id = %s", (larger,))
+    fleet.connection.execute(HALF_OUT_OF_SERVICE, {"node": larger})
+    fleet.connection.execute("select refresh_node_fit(%s)", (larger,))
+    assert fleet.one("select fit_class from nodes where id = %s", larger) == 4 * 64 + 4
+
+    metal = [create_of(tenant, gpus=8, sku="h100.metal", region="us-1") for _ in range(2)]
+    assert [word_of(result) for result in run(database_url, metal[:1])] == ["201"]
+    (refused,) = run(database_url, metal[1:])
+    assert word_of(refused) == "busy_now"
+    assert "0 are free" in body_of(refused)["detail"], "not that rivals took every node"
+
+
 def test_nodes_that_serve_equally_well_come_by_their_rank_and_not_by_their_id(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=5)
     tenant = fleet.tenant()

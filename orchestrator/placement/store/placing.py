@@ -15,6 +15,7 @@ import orjson
 import sqlalchemy.exc
 
 from berth.process.json_objects import JsonMapping, JsonObject
+from orchestrator.catalogue.shapes import Shape
 from orchestrator.database.calls import FunctionCall
 from orchestrator.database.outcomes import RivalCommitted
 from orchestrator.database.row_security import tenants_setting
@@ -206,13 +207,15 @@ def _item(n: int, request: PlacementRequest) -> JsonObject:
     }
 
 
-# Counting stops at `gpus` nodes of a class, so that the cost does not grow with the fleet.
+# Counting stops at `gpus` nodes of a class, so that the cost does not grow with the fleet. Bare metal is a whole node: half of a
+# larger one has the same class, and no create locks it (`lock_best_node`).
 _ROOM = """
 select coalesce(bool_or(c.fits), false) as fits, coalesce(sum(c.free * found.nodes), 0) as free_gpus
 from unnest(cast(:classes as smallint[]), cast(:frees as integer[]), cast(:fits as boolean[])) as c(class, free, fits)
 cross join lateral (
     select count(*) as nodes from (
-        select from nodes n where n.pool_id = :pool and n.fit_class = c.class and n.state = 'active' and n.online limit :gpus
+        select from nodes n where n.pool_id = :pool and n.fit_class = c.class and n.state = 'active' and n.online
+        and (cast(:whole as integer) is null or n.slot_count = :whole) limit :gpus
     ) enough
 ) found
 where found.nodes > 0
@@ -233,6 +236,7 @@ async def find_free_capacity(reading: Reading, admitted: AdmittedUnits) -> Room:
                 "fits": [fits for _, fits in listed],
                 "pool": admitted.pool.pool_id,
                 "gpus": admitted.gpus,
+                "whole": admitted.gpus if admitted.sku.shape == Shape.BAREMETAL else None,
             },
         )
     ).one()

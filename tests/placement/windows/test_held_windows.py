@@ -138,9 +138,7 @@ def test_a_create_whose_node_leaves_service_while_it_waits_for_its_lock_goes_to_
             rival.execute("update nodes set online = false where id = %s", (seeded.nodes[1].id,))
             rival.commit()
             rival.execute(exchange)
-            creating = asyncio.create_task(
-                create_all(client.context, client.catalogue, [create(client, START + DAY)])
-            )
+            creating = asyncio.create_task(create_all(client.context, client.catalogue, [create(client, START + DAY)]))
             await until_waiting(database_url)
             rival.commit()
         (created,) = await creating
