@@ -83,10 +83,10 @@ async def find_late_starts(context: Context, after: int, limit: int) -> list[tup
         return await starting.find_late_starts(reading, after, limit)
 
 
-async def find_stranded(context: Context, limit: int) -> list[UUID]:
-    """At most `limit` begun reservations of a SKU with units of nodes out of service."""
+async def find_stranded(context: Context, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """At most `limit` begun reservations of a SKU with units of nodes out of service, after this position, each with its position."""
     async with context.database.reading() as reading:
-        return await starting.find_stranded(reading, limit)
+        return await starting.find_stranded(reading, after, limit)
 
 
 async def find_nodes_to_start(context: Context, limit: int) -> list[UUID]:

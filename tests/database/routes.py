@@ -288,7 +288,7 @@ async def sweep_when_nothing_is_due(stage: Stage) -> None:
             ),
             *await reservation_queries.find_due_starts(context, SWEPT),
             *await reservation_queries.find_late_starts(context, 0, SWEPT),
-            *await reservation_queries.find_stranded(context, SWEPT),
+            *await reservation_queries.find_stranded(context, 0, SWEPT),
             *await reservation_queries.find_nodes_to_start(context, SWEPT),
             *await allocation_queries.find_ended(context, SWEPT),
             *await allocation_queries.find_ending(context, SWEPT),

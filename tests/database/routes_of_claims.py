@@ -67,7 +67,8 @@ async def _stranded(stage: Stage, *, starts: bool) -> UUID:
 @route
 async def find_stranded(stage: Stage) -> None:
     held = await _stranded(stage, starts=False)
-    assert await stage.counted(reservation_queries.find_stranded(stage.context, SWEPT)) == [held]
+    found = await stage.counted(reservation_queries.find_stranded(stage.context, 0, SWEPT))
+    assert [reservation_id for reservation_id, _ in found] == [held]
 
 
 @route

@@ -9,6 +9,17 @@ _CREDENTIALS = "tests/worker/test_temporal_credentials.py"
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "each round searches stranded reservations from the beginning",
+        "worker",
+        "worker/sweepers/reservation_starter.py",
+        "self._stranded_after = found[-1][1] if len(found) == self._limit else 0",
+        "self._stranded_after = 0",
+        (
+            "tests/worker/test_batches_of_sweepers.py::"
+            "test_stranded_reservations_that_cannot_move_do_not_delay_later_ones",
+        ),
+    ),
+    Mutant(
         "each round searches lost workflows from the beginning",
         "worker",
         "worker/sweepers/lost_workflows.py",

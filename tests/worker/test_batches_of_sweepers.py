@@ -17,13 +17,14 @@ from orchestrator.allocations.commands.provision import begin_provisioning
 from orchestrator.catalogue.cache import CatalogueCache
 from orchestrator.operations.execution import Context
 from tests.allocations.driving import rows_of, run_with
-from tests.allocations.seeding import add_tenant, connect, create_many, make_context, write_signing_key
+from tests.allocations.seeding import add_node, add_tenant, connect, create_many, make_context, write_signing_key
 from tests.billing.payments import make_due, make_prepaid, top_up
 from tests.databases import as_role
-from tests.reservations.holding import ReservationClient, seed_with_seats
+from tests.reservations.holding import ReservationClient, as_client, seed_with_seats, wanted_gpus
 from tests.reservations.passing_time import let_come
 from tests.reservations.turning_over.consuming import starting
 from worker.settings import Settings
+from worker.sweepers.reservation_starter import ReservationStarter
 from worker.sweepers.table import make_sweepers
 from worker.workflows.starting import WorkflowStarter
 
@@ -165,9 +166,31 @@ async def history_over(client: ReservationClient) -> None:
     )
 
 
+async def reservations_stranded(client: ReservationClient) -> None:
+    for _ in range(MANY):
+        await confirmed(client)
+    _change(client, "update nodes set online = false")
+    _add_node(client)
+
+
+async def confirmed(client: ReservationClient, gpus: int = 1) -> None:
+    """A reservation that has begun."""
+    assert (await client.confirm(await client.held(wanted=wanted_gpus(gpus)))).status == 200
+
+
+def _add_node(client: ReservationClient) -> None:
+    with connect(client.url) as connection:
+        row = connection.execute("select id from pools where shape = 'gpu_slice'").fetchone()
+        assert row is not None
+        add_node(connection, row[0], uuid.uuid4().hex, "gpu_slice")
+
+
 def _change(client: ReservationClient, statement: str) -> None:
     with connect(client.url) as connection:
         connection.execute(statement.encode())
+
+
+STRANDED = "select from claims c join nodes n on n.id = c.node_id where c.closed_at is null and not n.online"
 
 
 async def outages_over(client: ReservationClient) -> None:
@@ -188,6 +211,7 @@ CASES = (
     Case("expired_tasks", tasks_expired, "select from node_tasks where state = 'queued'"),
     Case("windows_over", windows_over, "select from reservations where state = 'confirmed'"),
     Case("due_starts", starts_due, "select from reservations where state = 'confirmed'"),
+    Case("stranded_reservations", reservations_stranded, STRANDED),
     Case("dead_letters", retries_ordered, "select from dead_letters where retry_asked_at is not null"),
     Case("approvals", approvals_overdue, "select from approvals where state = 'pending'"),
     Case("health", outages_over, "select from allocations where health = 'degraded'"),
@@ -208,7 +232,6 @@ WITHOUT = {
     "metering_lag": "sets gauges",
     "census": "sets gauges",
     "late_starts": "tests/reservations/turning_over/test_waiting_for_units.py and the turns of its cursor",
-    "stranded_reservations": "tests/reservations/turning_over; its items are few: one for each failed node",
     "units_to_start": "makes up for a transaction that passes units on",
     "topologies": "tests/discovery/test_taking.py; one task for each node",
     "probes": "tests/discovery/probes/test_taking.py; one task for each node",
@@ -252,6 +275,29 @@ def test_each_round_ends_one_batch_until_nothing_is_left(database_url: str, tmp_
             await worker.database.close()
 
     run_with(database_url, scene)
+
+
+def test_stranded_reservations_that_cannot_move_do_not_delay_later_ones(database_url: str) -> None:
+    """More than a batch of them need a whole node, and no whole node is free; the last one needs one slot."""
+    seeded = seed_with_seats(database_url, slice_nodes=BATCH + 2)
+
+    async def scene(client: ReservationClient) -> None:
+        for _ in range(BATCH + 1):
+            await confirmed(client, 8)
+        await confirmed(client)
+        _change(client, "update nodes set online = false")
+        _add_node(client)
+        await client.held(wanted=wanted_gpus())
+        starter = ReservationStarter(client.context, client.catalogue, BATCH)
+        for _ in range(2):
+            await starter.move_stranded()
+        assert len(rows_of(database_url, STRANDED)) == BATCH + 1
+        _add_node(client)
+        for _ in range(2):
+            await starter.move_stranded()
+        assert len(rows_of(database_url, STRANDED)) == BATCH, "the turns begin again"
+
+    as_client(database_url, seeded, scene)
 
 
 def test_every_sweeper_has_a_case_or_a_reason(database_url: str, tmp_path: Path) -> None:

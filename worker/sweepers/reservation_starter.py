@@ -22,7 +22,8 @@ log = structlog.get_logger()
 class ReservationStarter:
     """Handles at most `limit` reservations or nodes a run, the earliest first, each claim in its own transaction.
 
-    Late starts are retried in turns, so that reservations which cannot start yet do not delay those that can.
+    Late starts and stranded reservations are tried in turns, so that those which cannot start or move yet do not delay those
+    that can.
     """
 
     def __init__(self, context: Context, catalogue: CatalogueCache, limit: int) -> None:
@@ -30,6 +31,7 @@ class ReservationStarter:
         self._catalogue = catalogue
         self._limit = limit
         self._late_after = 0
+        self._stranded_after = 0
 
     async def start_due(self) -> None:
         """Start reservations at their start time. One whose node is out of service is moved, postponed or failed."""
@@ -47,7 +49,9 @@ class ReservationStarter:
 
     async def move_stranded(self) -> None:
         """Move the claims of begun reservations off nodes that are out of service, if equal units are free elsewhere."""
-        for reservation_id in await find_stranded(self._context, self._limit):
+        found = await find_stranded(self._context, self._stranded_after, self._limit)
+        self._stranded_after = found[-1][1] if len(found) == self._limit else 0
+        for reservation_id, _ in found:
             with isolate_failure("stranded_reservations", reservation_id=str(reservation_id)):
                 await self._move(reservation_id)
 

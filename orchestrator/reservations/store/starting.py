@@ -21,13 +21,15 @@ where state = 'confirmed' and waits_until <= (select clock_timestamp()) and temp
   and not exists (select from restore_replays w where w.kind = 'cancel' and w.subject_id = reservations.id and w.done_at is null)
 order by waits_until, position limit :limit
 """
-# Claims of begun reservations of a SKU on nodes that are not active or not online.
+# Claims of begun reservations of a SKU on nodes that are not active or not online. Equal units may be free for a later one, so each
+# reservation is tried in turn, by position.
 _STRANDED = """
 select distinct r.id, r.position from nodes n
 join claims c on c.node_id = n.id and c.closed_at is null and c.owner_kind = 'reservation'
 join reservations r on r.id = c.owner_id
 where (n.state <> 'active' or not n.online) and n.state <> 'retired' and r.sku is not null and r.state = 'confirmed'
   and r.template is null and r.starts_at <= clock_timestamp() and (r.ends_at is null or r.ends_at > clock_timestamp())
+  and r.position > :after
 order by r.position limit :limit
 """
 _STOPPED = """
@@ -101,9 +103,12 @@ async def find_due_starts(reading: Reading, limit: int) -> list[UUID]:
     return list((await reading.execute(_DUE, {"limit": limit})).scalars())
 
 
-async def find_stranded(reading: Reading, limit: int) -> list[UUID]:
-    """Begun, unused reservations of a SKU on nodes out of service; without those that have a template."""
-    return [row.id for row in await reading.execute(_STRANDED, {"limit": limit})]
+async def find_stranded(reading: Reading, after: int, limit: int) -> list[tuple[UUID, int]]:
+    """Begun, unused reservations of a SKU on nodes out of service, after this position, each with its position.
+
+    Without those that have a template.
+    """
+    return [(row.id, row.position) for row in await reading.execute(_STRANDED, {"after": after, "limit": limit})]
 
 
 async def find_stopped_claim(reading: Reading, reservation_id: UUID) -> StoppedClaim | None:
