@@ -84,7 +84,7 @@ async def find_late_starts(context: Context, after: int, limit: int) -> list[tup
 
 
 async def find_stranded(context: Context, after: int, limit: int) -> list[tuple[UUID, int]]:
-    """At most `limit` begun reservations of a SKU with units of nodes out of service, after this position, each with its position."""
+    """At most `limit` begun reservations of a SKU on nodes out of service, after this position, each with its position."""
     async with context.database.reading() as reading:
         return await starting.find_stranded(reading, after, limit)
 

@@ -35,6 +35,7 @@ class Principal:
     `break_glass`: its API key is for emergencies, and its uses are events. `owner`: the owner of its API key, or the subject of
     its token, by which two principals are the same person; None: unknown. `subject`: of its token; None: an API key's.
     `scopes`: what its API key may do within its role (orchestrator/tenants/scopes.py); None: everything.
+    `is_member`: tenant and role are those of its membership, which may have ended since they were read.
     """
 
     role: str
@@ -45,6 +46,7 @@ class Principal:
     owner: str | None = None
     subject: str | None = None
     scopes: frozenset[str] | None = None
+    is_member: bool = False
 
     @property
     def actor(self) -> Actor:

@@ -201,8 +201,10 @@ MUTANTS: list[Mutant] = [
         "        return LostRace() if isinstance(outcome, NoRoom) else outcome\n",
         "        return outcome\n",
         (
-            "tests/placement/windows/test_held_windows.py::"
-            "test_a_create_whose_node_leaves_service_while_it_waits_for_its_lock_goes_to_another",
+            (
+                "tests/placement/windows/test_held_windows.py::"
+                "test_a_create_whose_node_leaves_service_while_it_waits_for_its_lock_goes_to_another"
+            ),
         ),
     ),
     Mutant(
@@ -212,8 +214,10 @@ MUTANTS: list[Mutant] = [
         "        and (cast(:whole as integer) is null or n.slot_count = :whole) limit :gpus\n",
         "        and cast(:whole as integer) is distinct from 0 limit :gpus\n",
         (
-            "tests/placement/test_creating.py::"
-            "test_bare_metal_is_refused_while_only_a_part_of_a_larger_node_has_as_many_gpus_free",
+            (
+                "tests/placement/test_creating.py::"
+                "test_bare_metal_is_refused_while_only_a_part_of_a_larger_node_has_as_many_gpus_free"
+            ),
         ),
     ),
     Mutant(

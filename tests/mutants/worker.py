@@ -15,8 +15,10 @@ MUTANTS: list[Mutant] = [
         "self._stranded_after = found[-1][1] if len(found) == self._limit else 0",
         "self._stranded_after = 0",
         (
-            "tests/worker/test_batches_of_sweepers.py::"
-            "test_stranded_reservations_that_cannot_move_do_not_delay_later_ones",
+            (
+                "tests/worker/test_batches_of_sweepers.py::"
+                "test_stranded_reservations_that_cannot_move_do_not_delay_later_ones"
+            ),
         ),
     ),
     Mutant(

@@ -92,7 +92,9 @@ class BearerTokens:
             )
         if not member.active:
             raise TenantNotActive("the tenant of this member is suspended")
-        return Principal(member.role, user.id, member.tenant_id, owner=user.subject, subject=user.subject)
+        return Principal(
+            member.role, user.id, member.tenant_id, owner=user.subject, subject=user.subject, is_member=True
+        )
 
     async def _verified_token(self, token: str) -> _Verified:
         digest = hashlib.sha256(token.encode()).digest()

@@ -21,8 +21,8 @@ where state = 'confirmed' and waits_until <= (select clock_timestamp()) and temp
   and not exists (select from restore_replays w where w.kind = 'cancel' and w.subject_id = reservations.id and w.done_at is null)
 order by waits_until, position limit :limit
 """
-# Claims of begun reservations of a SKU on nodes that are not active or not online. Equal units may be free for a later one, so each
-# reservation is tried in turn, by position.
+# Claims of begun reservations of a SKU on nodes that are not active or not online. Equal units may be free for a later one, so
+# each reservation is tried in turn, by position.
 _STRANDED = """
 select distinct r.id, r.position from nodes n
 join claims c on c.node_id = n.id and c.closed_at is null and c.owner_kind = 'reservation'

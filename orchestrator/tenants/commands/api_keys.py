@@ -1,4 +1,7 @@
-"""Create, rotate and revoke API keys. A secret is returned once and never stored in the clear."""
+"""Create, rotate and revoke API keys. A secret is returned once and never stored in the clear.
+
+A caller that is a member acts only while it is an admin: each effect locks its membership (`require_admin`).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from orchestrator.tenants.scopes import require_scopes
 from orchestrator.tenants.store import api_keys, key_changes, tenants
 from orchestrator.tenants.store.api_keys import ApiKey, KeyBounds, KeyWanted
 from orchestrator.tenants.store.key_changes import Rotation, rotate_key
+from orchestrator.tenants.store.members import require_admin
 
 OVERLAP_OF_ITSELF_SECONDS_MIN = 60
 """A key that rotates itself is valid for this long at least, so that a lost response can be asked for again."""
@@ -41,6 +45,7 @@ async def create_api_key(
         if tenant_id is not None:
             await tenants.read_tenant(tx, tenant_id)
             await keep_tenant(tx, tenant_id)
+            await require_admin(tx, caller)
         expires_at = await api_keys.read_expiry(tx, wanted.expires_at, bounds.lifetime_seconds_max)
         if tenant_id is not None:
             await key_changes.require_room(tx, tenant_id, bounds.keys_max)
@@ -84,6 +89,8 @@ async def rotate_api_key(
         )
 
     async def effect(tx: Transaction) -> Done:
+        await keep_tenant(tx, scope)
+        await require_admin(tx, caller)
         wanted = Rotation(overlap_seconds, expires_at, secret.stored)
         made, replaced = await rotate_key(tx, scope, key_id, wanted, bounds, caller.scopes)
         detail = {
@@ -109,6 +116,7 @@ async def revoke_api_key(context: Context, operation: Operation, caller: Princip
         if caller.tenant_id is None:
             stopped = await api_keys.revoke_api_key(tx, key_id)
         else:
+            await require_admin(tx, caller)
             await key_changes.revoke_own_key(tx, caller.tenant_id, key_id)
             stopped = 0
         detail = {"webhooks_disabled": stopped} if stopped else {}

@@ -1,4 +1,7 @@
-"""Invite users to a tenant, and change and remove its members. A token is returned once and never stored in the clear."""
+"""Invite users to a tenant, and change and remove its members. A token is returned once and never stored in the clear.
+
+A caller that is a member acts only while it is an admin: each effect locks its membership (`require_admin`).
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,7 @@ async def create_invitation(
 
     async def effect(tx: Transaction) -> Done:
         await keep_tenant(tx, tenant_id)
+        await members.require_admin(tx, caller)
         made = await members.insert_invitation(tx, wanted)
         detail = {"role": role, "name": name, "expires_at": made.expires_at}
         subject = f"invitations/{made.id}"
@@ -60,6 +64,7 @@ async def revoke_invitation(context: Context, operation: Operation, caller: Prin
     tenant_id = caller.tenant_id
 
     async def effect(tx: Transaction) -> Done:
+        await members.require_admin(tx, caller)
         if not await members.revoke_invitation(tx, tenant_id, invitation_id):
             return Done(204, None, invitation_id, NOOP)
         subject = f"invitations/{invitation_id}"
@@ -104,6 +109,7 @@ async def set_member_role(
     tenant_id = caller.tenant_id
 
     async def effect(tx: Transaction) -> Done:
+        await members.require_admin(tx, caller, member_id)
         member = await members.set_member_role(tx, tenant_id, member_id, role)
         revoked = 0 if role == TenantRole.ADMIN else await members.revoke_invitations_of(tx, tenant_id, member_id)
         detail = {"role": role, "user": member.subject, "invitations_revoked": revoked}
@@ -124,6 +130,7 @@ async def remove_member(context: Context, operation: Operation, caller: Principa
     tenant_id = caller.tenant_id
 
     async def effect(tx: Transaction) -> Done:
+        await members.require_admin(tx, caller, member_id)
         await members.remove_member(tx, tenant_id, member_id)
         detail = {"invitations_revoked": await members.revoke_invitations_of(tx, tenant_id, member_id)}
         await audit.record(tx, caller.actor, "member.remove", f"members/{member_id}", detail, operation.request_id)

@@ -10,8 +10,10 @@ from sqlalchemy import select
 
 from orchestrator.database.transactions import Reading, Transaction
 from orchestrator.operations.store.tenancy import keep_tenant, require_quota
-from orchestrator.problems import NotFound, Quota, TenantDeleted
+from orchestrator.problems import Forbidden, NotFound, Quota, RoleRequired, TenantDeleted
+from orchestrator.tenants.principals import Principal
 from orchestrator.tenants.refusals import AlreadyMember, InvitationInvalid
+from orchestrator.tenants.roles import TENANT_ADMINS, TenantRole
 from orchestrator.tenants.tables import tenant_invitations, tenant_members
 
 ENDED_KEPT_MAX = 1_000
@@ -116,6 +118,12 @@ on conflict do nothing returning id, tenant_id, subject, role, name, invited_by,
 _ACCEPTED = """
 update tenant_invitations set accepted_at = clock_timestamp(), accepted_by = :accepted_by where id = :id
 """
+# A change of the role waits for this lock too, not only a removal. The caller and the member that it changes are locked in one
+# order, so that two admins that remove each other do not wait for each other.
+_KEEP_ROLE = "select role from tenant_members where id = :id and tenant_id = :tenant_id for share"
+_LOCK_BOTH = """
+select id, role from tenant_members where id in (:id, :other) and tenant_id = :tenant_id order by id for no key update
+"""
 _SET_ROLE = """
 update tenant_members set role = :role where id = :id and tenant_id = :tenant_id
 returning id, tenant_id, subject, role, name, invited_by, joined_at
@@ -129,6 +137,26 @@ _MEMBERSHIP = """
 select m.tenant_id, m.role, t.state = 'active' as active from tenant_members m join tenants t on t.id = m.tenant_id
 where m.id = :id
 """
+
+
+async def require_admin(tx: Transaction, caller: Principal, changed: UUID | None = None) -> None:
+    """A caller that is a member is an admin still, and stays one until the transaction ends; other principals pass.
+
+    What it read of its membership may be as old as the cache of credentials: a removed admin would make itself another way in.
+    `changed`: the member that the caller changes. Raises `Forbidden` if the caller is a member no more, else `RoleRequired`.
+    """
+    if not caller.is_member:
+        return
+    values = {"id": caller.id, "tenant_id": caller.tenant_id}
+    if changed is None:
+        role: str | None = (await tx.execute(_KEEP_ROLE, values)).scalar_one_or_none()
+    else:
+        locked = await tx.execute(_LOCK_BOTH, {**values, "other": changed})
+        role = {row.id: row.role for row in locked}.get(caller.id)
+    if role is None:
+        raise Forbidden("the caller is no member of this tenant any more; ask an admin of the tenant for an invitation")
+    if role != TenantRole.ADMIN:
+        raise RoleRequired.of(role, TENANT_ADMINS)
 
 
 async def insert_invitation(tx: Transaction, wanted: InvitationWanted) -> Invitation:
