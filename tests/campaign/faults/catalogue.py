@@ -114,7 +114,7 @@ CATALOGUE: tuple[Entry, ...] = (
     ),
     Entry(
         FaultKind.ROLL, _each(20, EVERY_PROCESS, EVERY_AGENT),
-        "every process of one sort is ended in order, started and waited for, one after another: a new build",
+        "every process of one sort is ended in order, started and waited for, one after another, as an upgrade does",
         "P9, P10: what one process leaves another one continues",
     ),
     Entry(

@@ -96,7 +96,7 @@ class Starve(Act):
 
 
 class Roll(Act):
-    """A new build: each process of a sort ends in order, starts again and is waited for, one after another."""
+    """As an upgrade does: each process of a sort ends in order, starts again and is waited for, one after another."""
 
     def begin(self) -> None:
         """Replace all. A process that another fault keeps from being ready is left after a while, as a careful operator does."""
