@@ -82,8 +82,8 @@ MUTANTS: list[Mutant] = [
         "a turn-over takes another tenant's SSH key",
         "allocations",
         "migrations/functions/allocations/turn_over_claim.sql",
-        "k.id = any (item.ssh_key_ids) and k.tenant_id = claim.tenant_id)",
-        "k.id = any (item.ssh_key_ids))",
+        "k.id = any (item.ssh_key_ids) and k.tenant_id = claim.tenant_id\n",
+        "k.id = any (item.ssh_key_ids)\n",
         (foreign("POST /api/v1/allocations"),),
     ),
     Mutant(

@@ -221,6 +221,35 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     Mutant(
+        "the claims of a hold that did not expire are closed",
+        "reservations",
+        "migrations/functions/holds/expire_holds.sql",
+        "p_retention_seconds, null, null) is null;",
+        "p_retention_seconds, null, null) < 0;",
+        (
+            (
+                "tests/reservations/test_races.py::"
+                "test_a_hold_that_is_confirmed_before_its_expiry_has_its_lock_keeps_its_claims"
+            ),
+        ),
+    ),
+    Mutant(
+        "a claim is turned over with the SSH keys that are left",
+        "reservations",
+        "migrations/functions/allocations/turn_over_claim.sql",
+        "item.user_data, keys, claim.node_id,",
+        (
+            "item.user_data,\n        (select array_agg(k.public_key) from ssh_keys k where k.id = any (item.ssh_key_ids)),"
+            " claim.node_id,"
+        ),
+        (
+            (
+                "tests/reservations/turning_over/test_consuming.py::"
+                "test_an_ssh_key_that_is_deleted_while_its_claim_is_turned_over_is_still_the_allocations"
+            ),
+        ),
+    ),
+    Mutant(
         "creates change quotas in any order",
         "placement",
         "migrations/functions/tenants/change_quotas.sql",

@@ -30,6 +30,10 @@ from tests.support.reservation_lists import confirm_of, settled
 from tests.support.rival_sessions import until_waiting
 
 RIVALS = 12
+CONFIRM = """
+select advance_reservation(id, 'hold', row_version, 'confirmed', 'reservation.confirmed', '{}', clock_timestamp(), 3600, null, null)
+from reservations where id = %s
+"""
 
 
 def test_of_overlapping_holds_exactly_one_wins(database_url: str) -> None:
@@ -170,6 +174,29 @@ def test_a_sweeper_that_comes_early_ends_nothing(database_url: str) -> None:
         assert rows_of(database_url, INVARIANTS["no hold expires early, none is confirmed late"]) == []
 
     as_client(database_url, seeded, way)
+
+
+def test_a_hold_that_is_confirmed_before_its_expiry_has_its_lock_keeps_its_claims(database_url: str) -> None:
+    """The confirm is about to commit, with a deadline in the past, when a rival begins to expire the hold."""
+    seeded = seed_with_seats(database_url)
+
+    async def scene(client: ReservationClient) -> None:
+        held = await client.held(client.slot(0))
+        client.set_deadline(held, -1_000)
+        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as expiring:
+            with psycopg.connect(database_url) as confirming:
+                confirming.execute(CONFIRM, (held,))
+                expiry = asyncio.create_task(
+                    expiring.execute("select tenants from expire_holds(%s, clock_timestamp(), 3600)", ([held],))
+                )
+                await until_waiting(database_url)
+                confirming.commit()
+            assert await (await expiry).fetchone() == ([],)
+        assert client.state(held) == "confirmed"
+
+    as_client(database_url, seeded, scene)
+    assert rows_of(database_url, INVARIANTS["a live reservation has its claims, an ended one has none"]) == []
+    assert rows_of(database_url, INVARIANTS["a node's mask is what its claims leave"]) == []
 
 
 def test_two_sweepers_and_a_cancel_end_it_once(database_url: str) -> None:

@@ -9,7 +9,8 @@ declare
     claim   claims;
     made    allocations;
     busy    boolean;
-    told    text;
+    keys    text[];
+    refused text;
     last_   boolean;
     event   uuid;
 begin
@@ -22,16 +23,18 @@ begin
     select * into strict claim from claims
     where id = item.claim_id and owner_kind = 'reservation' and owner_id = item.reservation_id and closed_at is null;
 
-    told := case
+    -- Read once: a key that is deleted after this statement was the tenant's when its claim was turned over.
+    keys := array(select k.public_key from ssh_keys k where k.id = any (item.ssh_key_ids) and k.tenant_id = claim.tenant_id
+                  order by k.id);
+    refused := case
         when not exists (select from tenants t where t.id = claim.tenant_id and t.state = 'active') then 'tenant'
         when (select t.depleted_at from tenants t where t.id = claim.tenant_id) is not null then 'depleted'
         when not exists (select from skus s where s.name = item.sku and s.row_version = item.sku_row_version)
           or not exists (select from images m where m.name = item.image and m.row_version = item.image_row_version) then 'stale'
-        when (select count(*) from ssh_keys k where k.id = any (item.ssh_key_ids) and k.tenant_id = claim.tenant_id)
-          <> cardinality(item.ssh_key_ids) then 'ssh_key'
+        when cardinality(keys) <> cardinality(item.ssh_key_ids) then 'ssh_key'
     end;
-    if told is not null then
-        return jsonb_build_object('outcome', told);
+    if refused is not null then
+        return jsonb_build_object('outcome', refused);
     end if;
 
     made.id := uuidv7();
@@ -45,9 +48,7 @@ begin
         user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at,
         waits_for, waits_since, waits_until, ends_at, reservation_id, restart_policy)
     values (made.id, claim.tenant_id, item.sku, item.shape, item.gpu_model, item.gpus, item.region, item.image,
-        item.price_version, item.name, item.labels, item.user_data,
-        (select array_agg(k.public_key order by k.id) from ssh_keys k where k.id = any (item.ssh_key_ids)),
-        claim.node_id, claim.id, item.own_key, decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
+        item.price_version, item.name, item.labels, item.user_data, keys, claim.node_id, claim.id, item.own_key, decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
         case when busy then 'units' else 'worker' end, item.judged_at,
         case when busy then least(item.ends_at, item.judged_at + make_interval(secs => item.units_seconds))
              else item.judged_at + make_interval(secs => item.start_seconds) end,

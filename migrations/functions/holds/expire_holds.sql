@@ -14,9 +14,10 @@ begin
         select r.* from reservations r
         where r.id = any (p_ids) and r.state = 'hold' and r.expires_at <= least(p_judged_at, clock_timestamp()) order by r.id
     loop
-        perform advance_reservation(held.id, 'hold', held.row_version, 'expired', 'reservation.expired',
+        -- Null: it has ended or was confirmed since it was read. Its claims are not this function's then.
+        continue when advance_reservation(held.id, 'hold', held.row_version, 'expired', 'reservation.expired',
             jsonb_build_object('deadline', rfc3339(held.expires_at), 'actor_kind', 'system'), p_judged_at,
-            p_retention_seconds, null, null);
+            p_retention_seconds, null, null) is null;
         perform close_reservation_claims(held.id);
         tenants := tenants || held.tenant_id;
         changes := changes || -held.gpus_held;

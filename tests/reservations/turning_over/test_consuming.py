@@ -61,6 +61,26 @@ def test_a_claim_becomes_an_allocations_and_its_quota_with_it(database_url: str)
     assert violations(database_url) == []
 
 
+def test_an_ssh_key_that_is_deleted_while_its_claim_is_turned_over_is_still_the_allocations(database_url: str) -> None:
+    """The key was found; the turn-over waits for the claim, which another session has locked, while the key is deleted."""
+    seeded = seed_with_seats(database_url)
+
+    async def scene(client: ReservationClient) -> UUID:
+        held = await client.held(wanted=gpus())
+        with psycopg.connect(database_url) as rival:
+            rival.execute("select from claims where owner_id = %s for update", (held,))
+            consuming = asyncio.create_task(consumed(client, held))
+            await until_waiting(database_url)
+            with connect(database_url) as connection:
+                connection.execute("delete from ssh_keys where id = %s", (seeded.ssh_key_id,))
+            rival.rollback()
+        return await consuming
+
+    ((public_key,),) = rows_of(database_url, "select public_key from ssh_keys")
+    made = as_client(database_url, seeded, scene)
+    assert allocation_of(database_url, made)["ssh_public_keys"] == [public_key]
+
+
 def test_a_repetition_gets_the_first_answer_and_never_runs_twice(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
