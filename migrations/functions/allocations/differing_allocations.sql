@@ -1,6 +1,6 @@
--- Active allocations of a node which a complete inventory, gathered after `p_after`, says something else of than is recorded.
--- `p_held`: the inventory's allocations. None of a healthy node that holds what it should.
--- What was gathered before the allocation became active, or before its last verb ended, proves nothing about it now.
+-- The active allocations of a node whose recorded state differs from a complete inventory that was gathered after `p_after`.
+-- `p_held`: the allocations in that inventory. No row if the node is healthy and holds what it should.
+-- An inventory that was gathered before an allocation became active, or before its last verb ended, proves nothing about it.
 create or replace function differing_allocations(p_node uuid, p_held jsonb, p_after timestamptz) returns table (
     id uuid, health text, health_cause text, fence bigint, is_named boolean, reported text, first_boot text
 ) language sql stable as $$

@@ -17,7 +17,7 @@ begin
     if not found then
         return;
     end if;
-    -- One statement: of a hold that a sweeper closes meanwhile, what is found is locked with its nodes, or nothing of it.
+    -- One statement, so that a hold that a sweeper closes meanwhile is found with all of its nodes and resources, or not at all.
     select coalesce(array_agg(distinct r.owner_id), '{}'),
            coalesce(array_agg(distinct c.node_id) filter (where c.node_id is not null), '{}'),
            coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')

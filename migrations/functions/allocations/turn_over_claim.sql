@@ -16,9 +16,9 @@ declare
 begin
     select * into item from jsonb_to_record(p_item) as i(
         reservation_id uuid, claim_id bigint, judged_at timestamptz, key text, own_key text, fingerprint text,
-        correlation_id uuid, request_id text, actor_kind text, actor_id text, sku text, sku_row_version bigint, shape text, gpu_model text,
-        gpus integer, region text, image text, image_row_version bigint, price_version bigint, name text, labels jsonb,
-        user_data text, ssh_key_ids uuid[], ends_at timestamptz, start_seconds float8, units_seconds float8,
+        correlation_id uuid, request_id text, actor_kind text, actor_id text, sku text, sku_row_version bigint, shape text,
+        gpu_model text, gpus integer, region text, image text, image_row_version bigint, price_version bigint, name text,
+        labels jsonb, user_data text, ssh_key_ids uuid[], ends_at timestamptz, start_seconds float8, units_seconds float8,
         restart_policy text);
     select * into strict claim from claims
     where id = item.claim_id and owner_kind = 'reservation' and owner_id = item.reservation_id and closed_at is null;
@@ -48,7 +48,8 @@ begin
         user_data, ssh_public_keys, node_id, claim_id, operation_key, operation_fingerprint, correlation_id, requested_at,
         waits_for, waits_since, waits_until, ends_at, reservation_id, restart_policy)
     values (made.id, claim.tenant_id, item.sku, item.shape, item.gpu_model, item.gpus, item.region, item.image,
-        item.price_version, item.name, item.labels, item.user_data, keys, claim.node_id, claim.id, item.own_key, decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
+        item.price_version, item.name, item.labels, item.user_data, keys, claim.node_id, claim.id, item.own_key,
+        decode(item.fingerprint, 'hex'), item.correlation_id, item.judged_at,
         case when busy then 'units' else 'worker' end, item.judged_at,
         case when busy then least(item.ends_at, item.judged_at + make_interval(secs => item.units_seconds))
              else item.judged_at + make_interval(secs => item.start_seconds) end,
@@ -65,8 +66,7 @@ begin
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id, payload)
     values (case when busy then 'provisioning.waiting' else 'provisioning.requested' end, item.judged_at,
         made.correlation_id, made.tenant_id, 'allocations/' || made.id, item.key, item.request_id,
-        requested_payload(made.id, claim.fence, true))
-    returning event_id into event;
+        requested_payload(made.id, claim.fence, true)) returning event_id into event;
 
     -- `offset 0`: as in `lock_reservation`.
     last_ := not exists (

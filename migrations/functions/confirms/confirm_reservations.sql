@@ -1,5 +1,5 @@
--- Confirm a list of reservations, each under its operation key and its reservation's lock, as their claims stay what they are.
--- Return one outcome for each, in the order of the list:
+-- Confirm a list of reservations, each under its operation key and the lock of its reservation; claims do not change, so no
+-- node is locked. Return one outcome for each, in input order:
 --   ok, noop      status, body; everything is written, the operation included
 --   existing      the key was used before: fingerprint, status, body
 --   in_progress   the key's first use has just ended without effect

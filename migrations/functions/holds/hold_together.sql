@@ -1,7 +1,7 @@
--- Holds for a list, each as if it were alone, and answers them in the order of the list: first those that meet no
--- obstacle, all at once, on nodes that `pick_in_windows` found for holds of a window; then the others in the order of
--- their keys. None of them waits for a rival's lock except for its key's: one that would have to wait is answered `again`
--- and is for its caller to repeat. Quotas come last, all together. Raises what `hold_once` raises, for the list as a whole.
+-- Place a list of holds and return one outcome for each, in input order. Holds that no rival blocks are written in one batch
+-- (`hold_plain`), holds of a window on nodes that `pick_in_windows` found; then each of the others, in the order of their
+-- keys (`hold_once`). Only locks of keys are waited for: an item that would wait for another lock returns `again`, and its
+-- caller repeats it alone. Quotas are changed last, all together. Raises what `hold_once` raises, for the list as a whole.
 create or replace function hold_together(p_items jsonb) returns jsonb language plpgsql as $$
 declare
     items    constant jsonb := pick_in_windows(p_items);

@@ -1,5 +1,5 @@
--- Writes what is left of a transaction's operations when those that later ones overwrite are left out: `ranges` are deleted,
--- then each of `puts` (`[key, value or null]`, in base64) is written or deleted. Answers by how much rows and bytes grew.
+-- Apply the operations of a transaction, without those that later ones overwrite: delete the ranges `p_ranges` (`[first, end)`),
+-- then write or delete each of `p_puts` (`[key, value or null]`), all in base64. Return by how much keys and bytes grew.
 create or replace function kv_apply(p_namespace uuid, p_mark bigint, p_event uuid, p_ranges jsonb, p_puts jsonb,
                          out keys bigint, out bytes bigint) language plpgsql set enable_seqscan = off as $$
 declare

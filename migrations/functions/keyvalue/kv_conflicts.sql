@@ -11,7 +11,7 @@ declare
     bound     bigint;
     touched   boolean;
 begin
-    -- Before the log is looked at: what is sequenced in between is found there.
+    -- Before the log is read: an event that is sequenced in between is found in the log.
     waiting := exists (select from outbox o where o.id = p_last_mark);
     for since in
         select p.version, array_agg((p.n - 1)::integer order by p.n) as places
@@ -19,7 +19,7 @@ begin
              with ordinality as p(version, lo, hi, point, n)
         group by p.version
     loop
-        -- In one statement: what is truncated meanwhile is not missed between two.
+        -- One statement, so that a truncation between two reads hides no version.
         select case when since.version = 0 then (select f.version = 1 from log_first f)
                     else exists (select from log l where l.version = since.version and l.leader_id = p_leader
                                  and l.event_type not in ('log.version_lost', 'log.versions_skipped')) end as known,

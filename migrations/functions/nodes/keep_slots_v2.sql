@@ -1,7 +1,7 @@
--- Take the slots of a node with a quarantine, an orphan or a drift, and all slots of a node whose inventory is awaited after a
--- restore, out of service; others that were so for one of these serve again. The one function that changes a slot's state. The caller has locked the node.
--- A slot that is out for several reasons names the first, and serves again when none keeps it. One with another reason was
--- taken out by hand, and is left as it is.
+-- Take slots of a node out of service that have a quarantine, an orphan or a drift, or all of them while the inventory of the
+-- node is awaited after a restore; return slots to service that were out for one of these reasons and have none now.
+-- A slot with several reasons stores the first. A slot with any other reason was taken out by hand, and is not changed.
+-- No other function changes the state of a slot. The caller has locked the node.
 create or replace function keep_slots_v2(p_node uuid) returns void language plpgsql set enable_seqscan = off as $$
 declare
     orphaned    constant text := 'an orphan is on it; see berth node orphans';

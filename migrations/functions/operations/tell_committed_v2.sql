@@ -1,6 +1,6 @@
--- Every stored operation has a place in the log (DESIGN §7): one that none of its transaction's events names, and one that
--- found nothing left to do, leaves this event: its outcome, its action, and the object of it, both as the audit names them (null:
--- not known). They are all that is left of an operation which a restore has lost. An operator's is no tenant's.
+-- Write `operation.committed` for an operation that no other event of its transaction names, so that each stored operation has a
+-- version in the log (DESIGN §7), and return the id of the event. `p_action`, `p_object`: as the audit names them, null if unknown;
+-- after a restore the event is all that is left of an operation that it lost. `p_scope` of an operator: an event of no tenant.
 create or replace function tell_committed_v2(
     p_scope uuid, p_key text, p_status integer, p_code text, p_request_id text, p_action text, p_object text
 ) returns uuid language plpgsql as $$

@@ -29,9 +29,7 @@ begin
     stamp := clock_timestamp();
     select mask_to_units(n.unit_base, item.mask) into units_ from nodes n where n.id = item.node_id;
     if item.ends_at is null or item.ends_at > stamp then     -- a window that is over is refused like any other create
-        select coalesce(bool_or(not r.overdue), false), coalesce(array_agg(r.owner_id) filter (where r.overdue), '{}')
-        into busy, overdue
-        from rivals_for(array[item.node_id], '{}', units_, tstzrange(stamp, item.ends_at), stamp) r;
+        select r.busy, r.overdue into busy, overdue from rivals_in_window(item.node_id, units_, item.ends_at, stamp) r;
         select array_agg(distinct c.node_id) filter (where c.node_id is not null),
                coalesce(array_agg(distinct c.resource_id) filter (where c.resource_id is not null), '{}')
         into nodes_, seats
@@ -49,10 +47,8 @@ begin
             perform lock_overdue_holds(overdue, true) where cardinality(overdue) > 0;
             stamp := clock_timestamp();
             if item.ends_at is null or item.ends_at > stamp then
-                select coalesce(bool_or(not r.overdue), false),
-                       coalesce(array_agg(r.owner_id) filter (where r.overdue), '{}')
-                into busy, due
-                from rivals_for(array[item.node_id], '{}', units_, tstzrange(stamp, item.ends_at), stamp) r;
+                select r.busy, r.overdue into busy, due
+                from rivals_in_window(item.node_id, units_, item.ends_at, stamp) r;
                 busy := busy or not due <@ overdue or exists (
                     select from slots s where s.node_id = item.node_id and s.state = 'out_of_service'
                     and (item.mask >> s.slot_index) & 1 = 1

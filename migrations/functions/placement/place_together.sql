@@ -62,12 +62,7 @@ begin
             end if;
         end if;
         if known is null then
-            answers := answers || case item.refusal
-                when 'existing' then jsonb_build_object('n', item.n, 'outcome', 'existing', 'status', item.status,
-                                                        'body', item.body, 'fingerprint', encode(item.fingerprint, 'hex'))
-                when 'quota' then jsonb_build_object('n', item.n, 'outcome', 'quota', 'gpus_limit', item.gpus_limit,
-                                                     'gpus_used', item.gpus_used + pending[tenant])
-                else jsonb_build_object('n', item.n, 'outcome', coalesce(item.refusal, 'no_room')) end;
+            answers := answers || refused_create(item, pending[tenant]);
             refused := refused || item.n;
             continue;
         end if;
