@@ -138,6 +138,8 @@ def _name_wrong(place: tuple[int | str, ...]) -> str:
 if __name__ == "__main__":
     try:
         status = main()
+    except SystemExit as ended:  # argparse has said why, or printed the help
+        status = ended.code if isinstance(ended.code, int) else 1
     except BaseException:  # noqa: BLE001 - every exception must reach the exit below
         traceback.print_exc()
         status = 1

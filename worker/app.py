@@ -20,12 +20,12 @@ from orchestrator.operations.execution import Context
 from orchestrator.problems import Problem
 from orchestrator.tasks.signing import load_signer
 from worker.activities.lifecycle import LifecycleActivities
-from worker.connecting import connect_nats, connect_temporal
+from worker.connecting import ask_nats, ask_temporal, connect_nats, connect_temporal
 from worker.consumers.consumer import EventConsumer
 from worker.consumers.dead_letters import FailedEvents
 from worker.consumers.durable import DurableConsumer
 from worker.consumers.pulling import Puller
-from worker.health import WorkerHealth
+from worker.health import WorkerHealth, ask_database, examine_for_ever
 from worker.metering.log_source import LogSource
 from worker.metering.meter import meter_for_ever
 from worker.payloads import PayloadKeys, load_payload_keys
@@ -148,6 +148,11 @@ async def _supervise(
         worker.client = client
         starter.use(client)
 
+    questions = {
+        "database": ask_database(context.database),
+        "nats": ask_nats(nats_connection),
+        "temporal": ask_temporal(lambda: worker.client),
+    }
     async with worker:
         loops = {
             asyncio.create_task(consumer.run(), name="consumer"),
@@ -156,6 +161,7 @@ async def _supervise(
             asyncio.create_task(runner.run(), name="sweepers"),
             asyncio.create_task(prompt.run(), name="prompt sweepers"),
             asyncio.create_task(reconnection.run(use), name="temporal credentials"),
+            asyncio.create_task(examine_for_ever(health, questions), name="readiness"),
         }
         settle_heap()
         health.started = True

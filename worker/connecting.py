@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import nats
@@ -18,6 +20,7 @@ from berth.process.nats_connections import nats_options
 from berth.process.server_addresses import without_password
 from berth.process.temporal_connections import TemporalConnection, UnusableTemporalSettings, host_of, read_connection
 from orchestrator import tracing
+from worker.health import ANSWER_SECONDS_MAX, Question
 from worker.payloads import HeaderEncryption, PayloadKeys, encrypting_converter
 from worker.problems import CannotRun
 from worker.settings import Settings
@@ -89,8 +92,29 @@ async def connect_temporal_once(
         raise NotConnected(explain_failure(str(error), connection)) from error
 
 
+def ask_nats(connection: NatsClient) -> Question:
+    """Whether the connection to NATS is there; the client pings its server."""
+
+    async def ask() -> None:
+        if not connection.is_connected:
+            raise NotConnected("NATS is being connected anew")
+
+    return ask
+
+
+def ask_temporal(client: Callable[[], TemporalClient]) -> Question:
+    """Whether Temporal's frontend answers and serves workflows. `client` returns the one in use."""
+
+    async def ask() -> None:
+        timeout = timedelta(seconds=ANSWER_SECONDS_MAX)
+        if not await client().service_client.check_health(timeout=timeout):
+            raise NotConnected("Temporal answers and does not serve")
+
+    return ask
+
+
 class NotConnected(Exception):
-    """A connection to Temporal was not made; the message says why and, where that is known, what to do."""
+    """There is no connection to Temporal, or to NATS; the message says why and, where that is known, what to do."""
 
 
 _EXPLANATIONS = (

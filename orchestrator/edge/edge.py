@@ -30,7 +30,7 @@ from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout
 
 log = structlog.get_logger("orchestrator.api")
 ENDING_VERBS = re.compile(r"/(release|cancel|confirm|force-release|force-cleanup|result)$")
-ALWAYS_SERVED = frozenset({"/ok", "/metrics"})
+ALWAYS_SERVED = frozenset({"/ok", "/live", "/metrics"})
 LASTING = frozenset({"/v1/subscribe"})
 """Long-lived responses: they have separate bounds and metrics."""
 LONG_POLLS = frozenset({"/node/v1/tasks/wait", "/site/v1/tasks/wait"})

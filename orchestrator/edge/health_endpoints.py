@@ -1,4 +1,4 @@
-"""`GET /ok` on every listener; `GET /metrics` on the metrics listener alone."""
+"""`GET /ok` (readiness) and `GET /live` (liveness) on every listener; `GET /metrics` on the metrics listener alone."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ async def ok(parts: Parts) -> str:
     """The process answers and the database can be asked; 503 otherwise."""
     await parts.schema.answer_for(parts.context.database, None)
     return "ok"
+
+
+@router.get("/live", response_class=PlainTextResponse, tags=["health"])
+@without_roles
+async def live() -> str:
+    """The process's event loop answers. No other server is asked: a restart of this process would mend none of them."""
+    return "live"
 
 
 @metrics_router.get("/metrics", response_class=PlainTextResponse, tags=["health"])

@@ -121,6 +121,7 @@ _TAGS: Final = {
 _OPEN_PATHS: Final = frozenset(
     {
         "/ok",
+        "/live",
         "/asyncapi.json",
         "/api/v1/nodes/enroll",
         "/api/v1/nodes/enroll/challenge",

@@ -9,6 +9,7 @@ _PARAMETER = re.compile(r"^\{.*\}$")
 _VERBS = {"get": "get", "post": "create", "put": "put", "patch": "update", "delete": "delete"}
 _NAMED = {
     ("get", "/ok"): "check_health",
+    ("get", "/live"): "check_liveness",
     ("get", "/asyncapi.json"): "read_asyncapi",
     ("get", "/v1/version"): "get_version",
     ("get", "/v1/status"): "get_commit_status",

@@ -18,7 +18,7 @@ VERSION_HEADER: Final = b"berth-version"
 MIN_VERSION: Final = "min_version"
 MIN_VERSION_HEADER: Final = "Berth-Min-Version"
 VERSION_MAX: Final = 2**63 - 1
-OPEN_PATHS: Final = frozenset({"/ok", "/openapi.json", "/asyncapi.json"})
+OPEN_PATHS: Final = frozenset({"/ok", "/live", "/openapi.json", "/asyncapi.json"})
 """Paths without a version."""
 OWN_MEANING: Final = frozenset({"/v1/status"})
 """Paths where `min_version` is a parameter of the endpoint; the header has the same meaning everywhere."""

@@ -43,6 +43,7 @@ class Busy:
         ("POST", "/api/v1/reservations/1/confirm", 200),
         ("POST", "/node/v1/tasks/1/result", 200),
         ("GET", "/ok", 200),
+        ("GET", "/live", 200),
     ],
 )
 def test_only_what_ends_something_is_never_shed(method: str, path: str, status: int) -> None:

@@ -193,7 +193,7 @@ def test_what_is_remembered_is_read_again_for_a_version_that_it_lacks(api: Publi
 def test_what_writes_and_what_tells_nothing_has_no_version(api: PublicApi) -> None:
     made = api.admin.call("POST", "/admin/resources", {"id": fresh("seat")})
     assert "berth-version" not in made.headers
-    for path in ("/ok", "/openapi.json"):
+    for path in ("/ok", "/live", "/openapi.json"):
         assert "berth-version" not in ask(api.admin, path).headers
 
 

@@ -49,6 +49,7 @@ def test_the_page_is_generated_and_has_every_route() -> None:
     open_routes = {
         ("GET", "/api/v1/allocations/{allocation_id}/console/attach"),
         ("GET", "/api/v1/notifications"), ("POST", "/api/v1/nodes/enroll"), ("GET", "/asyncapi.json"), ("GET", "/ok"),
+        ("GET", "/live"),
         ("POST", "/api/v1/nodes/enroll/challenge"), ("POST", "/api/v1/sites/enroll"),
         ("POST", "/api/v1/deploy-systems/enroll"), ("POST", "/api/v1/deploy-systems/enroll/challenge"),
         ("POST", "/api/v1/invitations/accept"),

@@ -11,7 +11,7 @@ from orchestrator.heap import settle_heap
 from orchestrator.operations.execution import Context, Limits
 from worker.audit_stream.settings import AuditStreamSettings
 from worker.audit_stream.streamer import Streamer
-from worker.health import Health
+from worker.health import Health, ask_database, examine_for_ever
 from worker.startup import await_database
 from worker.supervision import supervise
 
@@ -42,6 +42,8 @@ async def run_audit_stream(settings: AuditStreamSettings, health: Health, stop: 
             asyncio.create_task(Streamer(context, target, settings.pace()).run(), name=f"audit stream {target.name}")
             for target in targets
         }
+        questions = {"database": ask_database(context.database)}
+        loops.add(asyncio.create_task(examine_for_ever(health, questions), name="readiness"))
         settle_heap()
         health.started = True
         log.info("audit_stream_started", targets=[target.name for target in targets])

@@ -12,7 +12,7 @@ from orchestrator.database.transactions import connect_database
 from orchestrator.heap import settle_heap
 from orchestrator.operations.execution import Context, Limits
 from orchestrator.webhooks.keys import WebhookKeys, load_webhook_keys
-from worker.health import Health
+from worker.health import Health, ask_database, examine_for_ever
 from worker.problems import CannotRun
 from worker.startup import await_database
 from worker.supervision import supervise
@@ -74,6 +74,9 @@ async def run_webhooks(settings: WebhookSettings, health: Health, stop: asyncio.
             asyncio.create_task(_deliver(context, keys, settings), name="webhooks"),
             asyncio.create_task(reseal_for_ever(context, keys), name="webhook keys"),
             asyncio.create_task(runner.run(), name="sweepers"),
+            asyncio.create_task(
+                examine_for_ever(health, {"database": ask_database(context.database)}), name="readiness"
+            ),
         }
         settle_heap()
         health.started = True
