@@ -10,7 +10,7 @@ _FROZEN = "tests/readiness/test_frozen_loops.py"
 MUTANTS: list[Mutant] = [
     Mutant(
         "a frozen event loop counts as live",
-        "readiness",
+        "worker",
         "berth/process/health_server.py",
         "is_live = silent < self.server.frozen_seconds",
         "is_live = True",
@@ -18,7 +18,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "each question about a loop begins a new wait",
-        "readiness",
+        "worker",
         "berth/process/loop_pulse.py",
         "if self._scheduled_at is not None:",
         "if False:",
@@ -26,7 +26,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "liveness asks the database",
-        "readiness",
+        "edge",
         "orchestrator/edge/health_endpoints.py",
         "async def live() -> str:",
         "async def live(parts: Parts) -> str:\n    await parts.schema.answer_for(parts.context.database, None)",
@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "liveness is shed under overload",
-        "readiness",
+        "edge",
         "orchestrator/edge/edge.py",
         '"/ok", "/live", "/metrics"',
         '"/ok", "/metrics"',
@@ -42,7 +42,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "a worker is ready without Temporal",
-        "readiness",
+        "worker",
         "worker/health.py",
         "return self.started and not self.unreachable",
         "return self.started",
