@@ -1,6 +1,6 @@
 """What CloudNativePG and the charts of NATS and Temporal are given: what Berth needs of these servers, as in deploy/compose.yaml.
 
-Neither the operator nor the charts are here, so no schema judges these files; their members are those of the references.
+Neither the operator nor the charts are here, so no schema judges these files in a test.
 """
 
 from __future__ import annotations
