@@ -90,7 +90,9 @@ class Agent:
         self._settings = settings
         self._metrics = AgentMetrics()
         self._clock = ServerClock()
-        self._journal = Journal(settings.agent_state_dir / "journal", self._metrics)
+        self._journal = Journal(
+            settings.agent_state_dir / "journal", self._metrics, settings.agent_reports_kept_seconds
+        )
         self._driver = choose_driver(settings)
         self._restarts = Restarts(self._driver, self._metrics, _restart_limits(settings))
         self._store = store = IdentityStore(settings.agent_state_dir)

@@ -16,7 +16,7 @@ import structlog
 
 from node_agent.journal_file import JournalFile
 from node_agent.journal_records import AnyRecord, Reported
-from node_agent.journal_state import JournalState, has_login_data
+from node_agent.journal_state import REPORTED_SECONDS, JournalState, has_login_data
 from node_agent.metrics import AgentMetrics
 from node_agent.problems import JournalUnwritable
 
@@ -29,9 +29,12 @@ COMPACT_BYTES = 4 * 2**20
 class Journal:
     """The journal of one agent: `append` changes `state` at once, `sync` makes it durable."""
 
-    def __init__(self, path: Path, metrics: AgentMetrics) -> None:
-        """Read `path`, repair it if it is damaged, open it. Raises JournalUnwritable."""
-        self.state = JournalState()
+    def __init__(self, path: Path, metrics: AgentMetrics, reported_seconds: float = REPORTED_SECONDS) -> None:
+        """Read `path`, repair it if it is damaged, open it. Raises JournalUnwritable.
+
+        `reported_seconds`: how long reports that the server has are kept.
+        """
+        self.state = JournalState(reported_seconds)
         self._metrics = metrics
         self._file = JournalFile(path)
         self._report_findings()

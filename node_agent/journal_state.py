@@ -11,13 +11,20 @@ from uuid import UUID
 from node_agent.journal_records import Accepted, AnyRecord, Finished, NewestFence, Reported, Started, Wiped
 from node_agent.protocol import OF_SITES, PROVISIONS, Envelope, ResultReport, TaskBody, TaskType
 
-REPORTED_KEPT = 256
-"""As many as proofs of wipes. After a restore the control plane hands out again what it had not known to be finished: such a task
-is answered with its report, and one that is forgotten is refused by its fence. 256 are what a node of eight slots finishes in two
-and a half hours with an allocation per slot every ten minutes; each is rewritten when the journal is compacted.
+REPORTED_SECONDS = 2 * 86_400.0
+"""How long reports are kept. After a restore the control plane hands out again what it had not known to be finished: such a task
+is answered with its report, and one that is forgotten is refused by its fence. The age is that of the task, by the server's clock
+in its id (UUIDv7), so two days cover a restore to a day before and tasks that took as long.
 """
-ALLOCATION_FENCES_KEPT = 1024
-ALLOCATIONS_WIPED_KEPT = 256
+REPORTED_MIN, REPORTED_MAX = 256, 4096
+"""Reports that are kept whatever their age, and how many at most. A node of eight slots finishes 2,304 tasks in a day with an
+allocation per slot every ten minutes; each is rewritten when the journal is compacted.
+"""
+REPORTED_BYTES_MAX = 16 * 2**20
+"""Of all reports together: as many as `REPORTED_MIN` of the largest size."""
+ALLOCATION_FENCES_KEPT = 2048
+ALLOCATIONS_WIPED_KEPT = 2048
+"""Releases of a day and more, as above: one that is ordered again has nothing left to prove but these."""
 
 
 @dataclass
@@ -33,6 +40,11 @@ class JournaledTask:
 
 
 LOGIN_PARAMETERS = frozenset({"user_data", "ssh_public_keys"})
+
+
+def created_seconds(task_id: UUID) -> float | None:
+    """When the server made the task, in seconds since 1970; None for an id that does not say so."""
+    return (task_id.int >> 80) / 1000.0 if task_id.version == 7 else None
 
 
 def has_login_data(body: TaskBody) -> bool:
@@ -52,7 +64,13 @@ def units_of(body: TaskBody) -> list[str]:
 class JournalState:
     """A fold over records; only `apply` changes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, reported_seconds: float = REPORTED_SECONDS) -> None:
+        """`reported_seconds`: how much older than the newest finished task one may be whose report is kept."""
+        self._reported_seconds = reported_seconds
+        self._reports: OrderedDict[UUID, int] = OrderedDict()
+        """Bytes of each report that the server has, the oldest first."""
+        self._report_bytes = 0
+        self._newest_created = 0.0
         self.tasks: OrderedDict[UUID, JournaledTask] = OrderedDict()
         self.newest: OrderedDict[str, NewestFence] = OrderedDict()
         self.wiped: OrderedDict[UUID, Wiped] = OrderedDict()
@@ -88,7 +106,7 @@ class JournalState:
             if newest.fence > body.fence:
                 return f"fence {body.fence} is older than {newest.fence}, the newest seen for {unit}"
             other = self.tasks.get(newest.task_id)
-            # A completed task whose report was dropped (`REPORTED_KEPT`) is unknown here, and its fence is used all the same.
+            # A completed task whose report was dropped (`REPORTED_MAX`) is unknown here, and its fence is used all the same.
             if newest.completed or (newest.task_id != body.task_id and other is not None and other.report is None):
                 return f"fence {body.fence} was already used for {unit} by task {newest.task_id}"
         return None
@@ -115,7 +133,9 @@ class JournalState:
         body = TaskBody.model_validate_json(base64.b64decode(record.envelope.payload))
         task = self._task(body.task_id)
         task.envelope, task.body = record.envelope, body
-        task.reported = task.reported and body.type not in OF_SITES  # the next lease of a site performs it again
+        if task.reported and body.type in OF_SITES:  # the next lease of a site performs it again
+            task.reported = False
+            self._report_bytes -= self._reports.pop(task.task_id)
         if body.type in PROVISIONS or body.type is TaskType.REBUILD:
             # From here on the allocation may have a device that no earlier proof is about.
             self.wiped.pop(body.allocation_id or UUID(int=0), None)
@@ -160,6 +180,20 @@ class JournalState:
         # The task may contain user data and SSH keys, and nothing reads it any more.
         task.envelope = task.body = None
         self.tasks.move_to_end(task_id)
-        reported = [task.task_id for task in self.tasks.values() if task.reported]
-        for old in reported[: max(0, len(reported) - REPORTED_KEPT)]:
+        self._report_bytes -= self._reports.pop(task_id, 0)
+        self._reports[task_id] = 0 if task.report is None else len(task.report.model_dump_json())
+        self._report_bytes += self._reports[task_id]
+        self._newest_created = max(self._newest_created, created_seconds(task_id) or 0.0)
+        while self._has_too_many_reports():
+            old, size = self._reports.popitem(last=False)
+            self._report_bytes -= size
             del self.tasks[old]
+
+    def _has_too_many_reports(self) -> bool:
+        count = len(self._reports)
+        if count > REPORTED_MAX or self._report_bytes > REPORTED_BYTES_MAX:
+            return True
+        if count <= REPORTED_MIN:
+            return False
+        created = created_seconds(next(iter(self._reports)))
+        return created is None or created < self._newest_created - self._reported_seconds

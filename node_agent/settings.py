@@ -120,6 +120,12 @@ class Settings(BaseSettings):
         None,
         description="`--site`: the deploy medium that `make deploy-medium` built; each machine gets its own configuration",
     )
+    agent_reports_kept_seconds: float = Field(
+        172_800.0,
+        ge=86_400,
+        description="how long the journal keeps reports of finished tasks, to answer a control plane that was restored to before"
+        " them; at most 4,096 and 16 MiB",
+    )
     agent_probe_plugins_dir: Path | None = Field(
         None, description="directory of executables that health probes run; default: none"
     )

@@ -71,7 +71,7 @@ class SiteAgent:
         self._registry = metrics.registry
         self._metrics = SiteMetrics(metrics.registry)
         self._clock = ServerClock()
-        self._journal = Journal(settings.agent_state_dir / "journal", metrics)
+        self._journal = Journal(settings.agent_state_dir / "journal", metrics, settings.agent_reports_kept_seconds)
         store = IdentityStore(settings.agent_state_dir)
         self._sealing_key = _sealing_key(store.directory / SEALING_KEY_FILE)
         self._connection = NodeConnection(store, self._clock, metrics, settings.node_api_url)

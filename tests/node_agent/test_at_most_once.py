@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from node_agent.drivers.sandbox.records import AllocationDirectory
-from node_agent.journal_state import REPORTED_KEPT
+from node_agent.journal_state import REPORTED_MIN
 from node_agent.protocol import FailureCode, TaskType
 from tests.node_agent.agents import AgentProcess, Tenant, release
 from tests.node_agent.conftest import Play
@@ -70,7 +70,7 @@ def test_a_task_that_expires_in_the_queue_has_no_effect(play: Play) -> None:
 
 @pytest.mark.full
 def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) -> None:
-    """The agent keeps so many reports; a server restored from a backup hands out a task older than those."""
+    """The agent keeps so many reports of tasks whose ids have no time; a restored server hands out a task older than those."""
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
@@ -80,7 +80,7 @@ def test_a_completed_task_that_was_forgotten_has_no_second_effect(play: Play) ->
         phases = list(plane.progress[task])
         later = [
             await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([3]), uuid.uuid4()))
-            for _ in range(REPORTED_KEPT + 6)
+            for _ in range(REPORTED_MIN + 6)
         ]
         await plane.until(lambda: all(plane.results[one] for one in later))
         await plane.until(lambda: plane.known == [])

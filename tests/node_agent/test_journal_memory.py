@@ -15,7 +15,7 @@ from node_agent.admission import Admitted, Refused, Trust, admit
 from node_agent.clock import ServerClock
 from node_agent.journal import Journal
 from node_agent.journal_records import Accepted, Finished, Reported, Started
-from node_agent.journal_state import REPORTED_KEPT
+from node_agent.journal_state import REPORTED_MIN
 from node_agent.metrics import AgentMetrics
 from node_agent.protocol import FailureCode, HandedOutTask, TaskBody, TaskType, sign_task
 from node_agent.reporter import completed, failed
@@ -23,7 +23,7 @@ from node_agent.reporter import completed, failed
 KEY = Ed25519PrivateKey.generate()
 NODE, NOW = uuid.UUID(int=1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TRUST = Trust(NODE, 1, {"k": KEY.public_key()})
-FILLERS = REPORTED_KEPT + 56
+FILLERS = REPORTED_MIN + 56
 
 
 def task_of(number: int, fence: int, *, slot: int, allocation: int) -> TaskBody:
@@ -126,7 +126,7 @@ def test_only_reported_tasks_are_forgotten_and_the_oldest_first(reopened: Journa
     assert live[RUNNING.task_id].started
     assert live[UNREPORTED.task_id].report == completed(13, {})
     reported = [task.task_id.int for task in reopened.state.tasks.values() if task.reported]
-    assert reported == list(range(1000 + FILLERS - REPORTED_KEPT, 1000 + FILLERS))
+    assert reported == list(range(1000 + FILLERS - REPORTED_MIN, 1000 + FILLERS))
     assert all(task.report is not None for task in reopened.state.tasks.values() if task.reported)
     reopened.close()
 
@@ -134,7 +134,7 @@ def test_only_reported_tasks_are_forgotten_and_the_oldest_first(reopened: Journa
 def test_more_reports_than_are_kept_wait_for_the_server(tmp_path: Path) -> None:
     """Nothing is forgotten before the server has it."""
     journal = Journal(tmp_path / "journal", AgentMetrics())
-    bodies = [task_of(number, number, slot=number % 8, allocation=number) for number in range(1, 3 * REPORTED_KEPT)]
+    bodies = [task_of(number, number, slot=number % 8, allocation=number) for number in range(1, 3 * REPORTED_MIN)]
     for body in bodies:
         accept(journal, body)
         finish(journal, body, reported=False)

@@ -38,7 +38,7 @@ def test_compaction_bounds_the_journal_and_keeps_live_tasks_and_fences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "COMPACT_RECORDS", 50)
-    monkeypatch.setattr("node_agent.journal_state.REPORTED_KEPT", 3)
+    monkeypatch.setattr("node_agent.journal_state.REPORTED_MIN", 3)
 
     async def many_tasks() -> None:
         journal = Journal(tmp_path / "journal", AgentMetrics())
@@ -59,21 +59,6 @@ def test_compaction_bounds_the_journal_and_keeps_live_tasks_and_fences(
     assert journal.state.fence_objection(body(500, fence=198, allocation=500)) is not None
     assert journal.state.fence_objection(body(500, fence=200, allocation=500)) is None
     journal.close()
-
-
-def test_a_task_that_a_restored_database_hands_out_again_is_answered(tmp_path: Path) -> None:
-    """Two and a half hours of a busy node lie between it and the moment to which the database went back."""
-    state = folded([])
-    for number in range(1, 257):
-        task = body(number, fence=number, allocation=number)
-        for record in (
-            accepted(task),
-            Finished(task_id=task.task_id, report=report(number)),
-            Reported(task_id=task.task_id),
-        ):
-            state.apply(record)
-    again = folded(list(state.snapshot())).tasks[uuid.UUID(int=1)]
-    assert again.report == report(1)
 
 
 def test_a_fence_is_refused_when_older_or_already_completed(tmp_path: Path) -> None:

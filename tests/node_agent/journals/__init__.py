@@ -1,0 +1,1 @@
+"""How long the journal of an agent keeps what it has reported."""
