@@ -135,6 +135,7 @@ begin
             ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
             ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_skip_versions',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_sessions',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_close_nodes',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_end_runs',            '',      '',      '',      '',      '',      '',      '',      'x',     ''),

@@ -40,7 +40,8 @@ ORDER_STREAM = """
     select 'system', 'berth events rebuild', 'events.rebuild', 'log', jsonb_build_object('first_version', %(first)s::bigint)
     from ordered returning id"""
 ACCEPT_TIMELINE = """
-    with accepted as (select * from log_skip_versions(%(diverged)s, %(lost_through)s, %(spare)s)), audited as (
+    with accepted as (select * from log_skip_versions(
+        %(diverged)s, %(lost_through)s, case when %(spare)s then log_spare_versions(%(diverged)s) else 0 end)), audited as (
         insert into audit (principal_kind, principal_id, action, subject, detail)
         select 'system', 'berth events rebuild', 'events.accept_timeline', 'log', jsonb_build_object(
             'diverged', %(diverged)s::bigint, 'lost_through', %(lost_through)s::bigint, 'moved', moved, 'skipped', skipped)
@@ -212,8 +213,11 @@ class LogReader:
         assert row is not None, "the function answers one row"
         return None if row[0] is None else str(row[0])
 
-    async def accept_timeline(self, diverged: int, lost_through: int, spare: int) -> tuple[int, int]:
-        """Make this Postgres the log's writer, with no version given twice; return events moved and versions skipped."""
+    async def accept_timeline(self, diverged: int, lost_through: int, *, spare: bool) -> tuple[int, int]:
+        """Make this Postgres the log's writer, with no version given twice; return events moved and versions skipped.
+
+        `spare`: skip also what readers may have got above `lost_through` since the event before `diverged`.
+        """
         row = await self._row(ACCEPT_TIMELINE, diverged=diverged, lost_through=lost_through, spare=spare)
         assert row is not None, "the function answers one row"
         return int(row[0]), int(row[1])

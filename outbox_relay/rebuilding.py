@@ -29,8 +29,6 @@ from outbox_relay.state import LogHead, RelayState
 from outbox_relay.stream import dangers_of
 
 SAMPLES_MAX = 500
-SPARE_VERSIONS = 2**20
-"""More than are sequenced while NATS is away for a quarter of an hour at 1,000 events/s; three partitions of the log."""
 MAKING_TRIES_MAX = 5
 # Longer than what PostgreSQL gives a statement: events that move to other versions may be many.
 ANSWER_SECONDS_MAX = 25.0
@@ -68,11 +66,15 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Order:
-    """What an operator asks for. `anew`: make the stream anew although it looks right."""
+    """What an operator asks for. `anew`: make the stream anew although it looks right.
+
+    `highest_version`: the highest version that any consumer is known to have read.
+    """
 
     first_version: int | None = None
     accept_timeline: bool = False
     anew: bool = False
+    highest_version: int = 0
 
 
 async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int], None] = lambda *_: None) -> Rebuilt:
@@ -148,8 +150,9 @@ async def _settle_timeline(reader: LogReader, link: NatsLink, order: Order) -> A
         )
     diverged = status.head + 1 if stream is None else await first_difference(reader, link, stream, status)
     lost = max(0, published - diverged + 1)
-    spare = SPARE_VERSIONS if lost or await reader.is_restored() else 0
-    moved, skipped = await reader.accept_timeline(diverged, published, spare)
+    read = max(published, order.highest_version)
+    spare = lost > 0 or read > published or await reader.is_restored()
+    moved, skipped = await reader.accept_timeline(diverged, read, spare=spare)
     return Accepted(moved, lost, skipped)
 
 
@@ -161,6 +164,8 @@ async def _why_not_one_history(
         return f"the log was written by Postgres {status.written_by} and this one is {status.leader_id}"
     if published > status.head:
         return f"NATS is ahead of Postgres: the stream ends at version {published}, the log at {status.head}"
+    if order.highest_version > status.head:
+        return f"version {order.highest_version} was read by a consumer, and the log ends at {status.head}"
     if published == 0 or order.anew:
         return None
     other, own = await link.event_id_at(published), await reader.event_id_at(published)

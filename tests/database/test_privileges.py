@@ -48,6 +48,7 @@ RUN_AS_OWNER = {
     "restore_renew_fences",
     "restore_end_sessions",
     "restore_raise_sequences",
+    "restore_skip_versions",
 }
 
 _GRANTED = """

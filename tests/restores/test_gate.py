@@ -124,7 +124,8 @@ def test_every_tenant_and_the_operators_are_notified_with_the_interval_once(
         assert (row["event_type"], row["subject"]) == ("control_plane.restored", f"restores/{restore.epoch}")
         times = [datetime.fromisoformat(row["payload"][name]) for name in ("restored_to", "begun_at", "closed_at")]
         assert times == [restore.last_event_at, restore.begun_at, ended.closed_at]
-        assert (row["payload"]["first"], row["payload"]["last"]) == (2, 1 + 2**20)
+        assert row["payload"]["first"] == 2
+        assert row["payload"]["last"] >= 1 + 2**20
     assert unpromised(database_url) == []
 
 

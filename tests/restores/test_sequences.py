@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -23,6 +24,9 @@ _DRAWN = """
 select sequencename, coalesce(last_value, start_value), max_value from pg_sequences where schemaname = 'public' order by 1
 """
 FENCES, OTHERS, SMALL = 2**40, 2**32, 2**16
+RATE = 131_072
+"""Versions that are skipped for each second of the lost interval."""
+SKIPPED = "select version, prev_version, payload from log where event_type ~ '^log' order by 1"
 
 
 def drawn(url: str) -> dict[str, tuple[int, int]]:
@@ -66,18 +70,59 @@ def test_versions_are_skipped_once_above_what_was_drawn_since(restored_url: str,
         with connect(url) as connection:
             for _ in range(rounds):
                 connection.execute("select log_advance(1)")
+    head = 1
     for number in (1, 2):  # a restore of the restored one too
         run_restore(restored_url, lambda *_: None, NO_NATS)
-        last = 1 + number * 2**20
-        skipped = rows_of(
-            restored_url, "select version, prev_version, payload from log where event_type ~ '^log' order by 1"
-        )
-        assert skipped[-1] == (last, last - 2**20, {"first": last - 2**20 + 1, "last": last})
+        skipped = rows_of(restored_url, SKIPPED)
+        last = skipped[-1][0]
+        assert last >= head + 2**20
+        assert skipped[-1] == (last, head, {"first": head + 1, "last": last})
         assert len(skipped) == number
+        head = last
     assert rows_of(restored_url, "select version from log_head") == [(last,)]
     with connect(restored_url) as connection:
         while connection.execute("select log_advance(1000)").fetchone() != (0,):
             continue
+    assert kept(restored_url) == []
+
+
+def test_versions_are_skipped_as_far_as_the_lost_interval_may_have_published(restored_url: str) -> None:
+    """A day without NATS, at the rate that the log has never reached; and no partition is made for what stays empty."""
+    day = 86_400
+    with connect(restored_url) as connection:
+        connection.execute(
+            "insert into outbox (event_type, occurred_at, correlation_id, subject, payload) values"
+            " ('control_plane.restored', clock_timestamp() - make_interval(secs => %s), uuidv7(), 'restores/last',"
+            " jsonb_build_object('restored_to', null, 'begun_at', rfc3339(now()), 'closed_at', rfc3339(now()), 'first', null,"
+            " 'last', null))",
+            (day,),
+        )
+        connection.execute("select log_advance(1000)")
+    before = time.time()
+    run_restore(restored_url, lambda *_: None, NO_NATS)
+    ((last, previous, _),) = rows_of(restored_url, SKIPPED)
+    assert RATE * day <= last - previous <= RATE * (day + 3600 + time.time() - before)
+    assert rows_of(restored_url, "select count(*) < 10 from pg_inherits where inhparent = 'log'::regclass") == [(True,)]
+    with connect(restored_url) as connection:
+        while connection.execute("select log_advance(1000)").fetchone() != (0,):
+            continue
+    assert kept(restored_url) == []
+
+
+def test_versions_up_to_the_highest_one_that_an_operator_names_are_skipped(restored_url: str) -> None:
+    """Also by a repetition, for an operator who learned of it later, and once only."""
+    with connect(restored_url) as connection:
+        connection.execute("select log_advance(1)")
+        restore, _ = gate.begin(connection)
+        for highest, reached in ((2**41, 2**41), (2**41, None), (2**42, 2**42)):
+            row = connection.execute("select restore_skip_versions(%s, %s)", (restore.epoch, highest)).fetchone()
+            assert row is not None
+            assert (row[0] is None) if reached is None else row[0] >= reached
+    steps: list[str] = []
+    run_restore(restored_url, lambda step, said: steps.append(f"{step}: {said}"), NO_NATS, 2**43)
+    skipped = rows_of(restored_url, SKIPPED)
+    assert [last >= 2**power for (last, _, _), power in zip(skipped, (41, 42, 43), strict=True)] == [True] * 3
+    assert f"versions: up to {skipped[-1][0]} are skipped" in " ".join(steps)
     assert kept(restored_url) == []
 
 

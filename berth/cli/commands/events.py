@@ -68,13 +68,19 @@ def rebuild(
         typer.Option("--accept-timeline", help="let this Postgres write the log from now on, even if it lost versions"),
     ] = False,
     anew: Annotated[bool, typer.Option("--anew", help="rebuild the stream even if it is correct")] = False,
+    highest_version: Annotated[
+        int,
+        typer.Option(
+            "--highest-version", min=0, max=2**53, help="highest version that any consumer is known to have read"
+        ),
+    ] = 0,
 ) -> None:
     """Rebuild or complete the stream on NATS from the log in Postgres. Relays may keep running; safe to repeat."""
     # psycopg, nats-py and the relay, for this command alone: start-up stays light for all others.
     from berth.cli.deployment.rebuilding import rebuild_stream
     from outbox_relay.rebuilding import Order
 
-    rebuild_stream(session, _nats_url(session), Order(from_version, accept_timeline, anew))
+    rebuild_stream(session, _nats_url(session), Order(from_version, accept_timeline, anew, highest_version))
 
 
 def _require_known(wanted: str) -> None:

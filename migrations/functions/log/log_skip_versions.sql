@@ -20,6 +20,8 @@ begin
     if p_lost_through >= p_diverged or p_spare > 0 then
         last := greatest(p_lost_through, head.version) + p_spare;
         skipped := last - p_diverged + 1;
+        -- Partitions from there on only: those of a jump over days would be thousands that stay empty.
+        update log_head set version = last;
         perform log_extend(head.version + skipped + 1);
         create temp table moving on commit drop as select * from log where version >= p_diverged;
         delete from log where version >= p_diverged;

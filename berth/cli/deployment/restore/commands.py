@@ -80,6 +80,12 @@ def run(
             "--without-export", metavar="REASON", help="go on although NATS is lost too; the reason is recorded"
         ),
     ] = None,
+    highest_version: Annotated[
+        int,
+        typer.Option(
+            "--highest-version", min=0, max=2**53, help="highest version that any consumer is known to have read"
+        ),
+    ] = 0,
 ) -> None:
     """Finish the restore that is open, or begin one. It prints each step; after any interruption, repeat it."""
     # As above.
@@ -92,7 +98,7 @@ def run(
         if not session.json:
             session.console.print(f"{step:<8} {said}", markup=False, soft_wrap=True)
 
-    restore = run_restore(session.database_url(), show, without_export)
+    restore = run_restore(session.database_url(), show, without_export, highest_version)
     if session.json:
         session.console.print_json(data={**as_data(restore), "steps": steps})
 

@@ -20,15 +20,17 @@ NOT_OVERDUE_SECONDS = 10.0 * 365 * 86_400
 """Everything that waits became overdue while nothing ran; that is no violation before anything is served."""
 
 
-def run_restore(database_url: str, show: Show, without_export: str | None = None) -> Restore:
+def run_restore(database_url: str, show: Show, without_export: str | None = None, highest_version: int = 0) -> Restore:
     """Do what is left of the open restore, or of a new one, and close it; return it. Raises `Refused` and psycopg.Error.
 
-    `without_export`: why it goes on although the lost interval was not exported.
+    `without_export`: why it goes on although the lost interval was not exported. `highest_version`: the highest version that any
+    consumer is known to have read; 0: none is known.
     """
     with psycopg.connect(database_url, autocommit=True, application_name="berth restore") as connection:
         restore, is_new = gate.begin(connection)
         show("gate", f"{'opened' if is_new else 'open'}; no process serves until restore {restore.epoch} is closed")
         _require_export(connection, restore, without_export, show)
+        _skip_versions(connection, restore.epoch, highest_version, show)
         _raise_sequences(connection, restore.epoch, show)
         _revoke(connection, restore.epoch, show)
         _adopt(connection, restore.epoch, show)
@@ -55,6 +57,19 @@ def _require_export(connection: gate.Connection, restore: Restore, without: str 
         return
     replays = read_replays(connection, restore.epoch)
     show("export", f"has {found.export_events} events; {replays.left + replays.done} ends and revocations are replayed")
+
+
+def _skip_versions(connection: gate.Connection, epoch: UUID, highest: int, show: Show) -> None:
+    row = connection.execute("select restore_skip_versions(%s, %s)", (epoch, highest)).fetchone()
+    assert row is not None, "the function returns one row"
+    said = (
+        "were skipped by the rebuild of the stream"
+        if row[0] is None
+        else (
+            f"up to {row[0]} are skipped, so that none is given twice; a stream of before is made anew by `berth events rebuild`"
+        )
+    )
+    show("versions", said)
 
 
 def _value(connection: gate.Connection, query: LiteralString, epoch: UUID) -> Any:
