@@ -142,6 +142,7 @@ begin
             ('restore_keep_node',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_renew_fences',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_export',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
+            ('restore_report_losses',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_waive_export',        '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_note_ends',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_adopt',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),

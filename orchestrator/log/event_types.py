@@ -348,6 +348,11 @@ EVENT_KINDS: Mapping[EventType, EventKind] = {
     EventType.CONTROL_PLANE_RESTORED: EventKind(
         _T, "the database went back to an earlier moment: what was acknowledged after restored_to may be lost",
         {"restored_to": nullable(TIME), "begun_at": TIME, "closed_at": TIME, "first": nullable(WHOLE), "last": nullable(WHOLE)},
+        {"losses": nullable(WHOLE)},
+    ),
+    EventType.CONTROL_PLANE_LOSSES_REPORTED: EventKind(
+        _T, "at most 100 objects and operations of the tenant that were acknowledged and lost by a restore; more follow",
+        {"part": WHOLE, "lost": {"type": "array", "items": OBJECT}, "missing": WHOLE},
     ),
     EventType.OPERATION_COMMITTED: EventKind(
         _T, "a write was committed that no other event carries; action and object as in the audit",

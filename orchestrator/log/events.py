@@ -105,6 +105,7 @@ class EventType(StrEnum):
     BALANCE_DEPLETED = "balance.depleted"
     WEBHOOK_DISABLED = "webhook.disabled"
     CONTROL_PLANE_RESTORED = "control_plane.restored"
+    CONTROL_PLANE_LOSSES_REPORTED = "control_plane.losses_reported"
     OPERATION_COMMITTED = "operation.committed"
     TRANSACTION = "transaction"
     OPERATION_REFUSED = "operation.refused"

@@ -37,6 +37,7 @@ RUN_AS_OWNER = {
     "restore_close_nodes",
     "restore_note_ends",
     "restore_note_export",
+    "restore_report_losses",
     "restore_revoke",
     "restore_adopt",
     "restore_revoke_agents",

@@ -90,6 +90,7 @@ EVENT_TYPES: tuple[str, ...] = (
     "balance.depleted",
     "webhook.disabled",
     "control_plane.restored",
+    "control_plane.losses_reported",
     "operation.committed",
     "transaction",
     "operation.refused",

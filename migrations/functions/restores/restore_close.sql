@@ -20,9 +20,13 @@ begin
     insert into outbox (event_type, occurred_at, correlation_id, tenant_id, subject, payload)
     select 'control_plane.restored', closing.closed_at, p_epoch, to_.tenant_id, 'restores/' || p_epoch, jsonb_build_object(
                'restored_to', rfc3339(closing.last_event_at), 'begun_at', rfc3339(closing.begun_at),
-               'closed_at', rfc3339(closing.closed_at), 'first', skipped.payload -> 'first', 'last', skipped.payload -> 'last')
+               'closed_at', rfc3339(closing.closed_at), 'first', skipped.payload -> 'first', 'last', skipped.payload -> 'last',
+               'losses', case when closing.exported_at is not null then coalesce(reported.losses, 0) end)
     from (select t.id as tenant_id from tenants t where t.state <> 'deleted' union all select null) to_
     left join (select l.payload from log_stream s join log l on l.version = s.skipped_to) skipped on true
+    left join (select o.tenant_id, sum(jsonb_array_length(o.payload -> 'lost')) as losses from outbox o
+               where o.event_type = 'control_plane.losses_reported' and o.correlation_id = p_epoch group by 1) reported
+         on reported.tenant_id = to_.tenant_id
     order by to_.tenant_id;
     insert into audit (principal_kind, principal_id, action, subject, detail)
     values ('system', 'berth restore', 'restore.close', 'restores/' || p_epoch, '{}');

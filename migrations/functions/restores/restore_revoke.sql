@@ -1,7 +1,7 @@
 -- Revokes again what was revoked in the lost interval of the restore with this epoch: API keys, with the webhooks that end with them;
--- all certificates that the restored database has of a node, with its unused tokens; members of tenants, with what they had invited;
--- and invitations. A member that joined again in the interval is invited again. Returns how many those are, each once. Raises BR001
--- if the restore is not open.
+-- all certificates that the restored database has of a node; members of tenants, with what they had invited; and invitations. A
+-- member that joined again in the interval is invited again. Returns how many those are, each once. Deletes every unused enrolment
+-- token of nodes too. Raises BR001 if the restore is not open.
 create or replace function restore_revoke(p_epoch uuid) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
@@ -11,6 +11,8 @@ declare
     why     constant text := 'revoked in the lost interval of a restore';
 begin
     perform restore_lock_open(p_epoch);
+    -- One that was used in the lost interval is unused here, and NATS does not say of every node that it enrolled.
+    delete from enrolment_tokens t where t.used_at is null;
     for left_ in
         select w.kind, w.subject_id from restore_replays w
         where w.epoch = p_epoch and w.done_at is null and w.kind in ('api_key', 'certificates', 'member', 'invitation')
@@ -26,8 +28,6 @@ begin
                 where q.node_id = left_.subject_id and q.serial is null and q.refusal is null;
                 update node_certificates c set revoked_at = clock_timestamp(), revoked_reason = why
                 where c.node_id = left_.subject_id and c.revoked_at is null;
-                -- One that was used in the lost interval is unused here.
-                delete from enrolment_tokens t where t.node_id = left_.subject_id and t.used_at is null;
                 update nodes n set online = false, row_version = n.row_version + 1 where n.id = left_.subject_id and n.online;
                 audited := array['node.revoke_certificates', 'nodes/'];
             when 'member' then

@@ -1,8 +1,8 @@
 """`berth restore export`: what the restored database has lost, in files, and what is to be done about each of it.
 
 `events.ndjson` holds the events as they were published, one a line; `report.ndjson` what was acknowledged and is lost, with
-the next step; `manifest.json`, written last, counts and digests. A repetition makes the same files anew; memory is bounded by
-the number of tenants and event types.
+the next step; `manifest.json`, written last, counts and digests. Each tenant gets its own lines as events. A repetition makes the
+same files and events anew; memory is bounded by the number of tenants and event types.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from berth.cli.deployment.restore.gate import Connection, Restore
 from berth.cli.deployment.restore.lost_events import Interval, Lost, find_interval, read_lost
 from berth.cli.deployment.restore.lost_kinds import NEXT_STEPS, OPERATOR, REPLAYED, End, end_of, kind_of
 from berth.cli.deployment.restore.lost_rows import kept_events, note_ends, note_export
+from berth.cli.deployment.restore.tenant_reports import report_to_tenants
 from berth.cli.endings import Refused
 from berth.process.durable_directories import sync_directory
 from berth.process.json_objects import JsonObject
@@ -105,7 +106,9 @@ async def _write(
     written = _File(directory, MANIFEST)
     written.write(json.dumps(manifest, indent=2, sort_keys=True).encode() + b"\n")
     written.finish()
-    note_export(connection, restore.epoch, summary.events, sha256)
+    with connection.transaction():
+        report_to_tenants(connection, restore.epoch, directory / REPORT, manifest["missing"])
+        note_export(connection, restore.epoch, summary.events, sha256)
     return manifest
 
 
@@ -136,7 +139,7 @@ def _note(summary: Summary, event: Lost, is_kept: bool, replayed: set[End]) -> J
     return {
         "version": event.version, "event_id": event.event_id, "at": event.occurred_at, "tenant": tenant, "kind": kind.name,
         "event_type": event.event_type, "subject": event.data.get("object", event.subject), "replayed": is_replayed,
-        "operation_key": event.operation_key, "next_step": next_step,
+        "own": event.tenant_id is not None, "operation_key": event.operation_key, "next_step": next_step,
     }  # fmt: skip
 
 
