@@ -23,7 +23,7 @@ from berth.local.options import StackOptions
 from berth.local.servers import LocalPostgres, postgres_user
 from berth.local.stack import Stack
 from tests.berth.commands import berth
-from tests.restores.drill import Drill
+from tests.restores.drill import Drill, FirstSweep, looking
 from tests.support.waiting import wait_for
 from tests.support.whole_stack import NODE_API, WORKER, Tenant
 
@@ -109,9 +109,10 @@ def test_after_a_restore_no_slot_has_two_guests_and_no_bill_is_without_a_guest(d
     assert len(lost_slots) == len(lost)
     wait_for(lambda: drill.whole.waiting_events() == 0, "every event is published")
     wait_streamed(drill)
-    with drill.watch.looking():
-        restore(drill, moment.isoformat())
-        go_on(drill, tenant, lost_slots)
+    sweep = FirstSweep(drill, set(lost_slots))
+    with looking(drill.watch.look):
+        restore(drill, moment.isoformat(), sweep)
+        go_on(drill, tenant, lost_slots, sweep)
     assert drill.watch.double == set()
     assert drill.watch.looks > 100
     with pytest.raises(ResourceOutOfService, match="an orphan is on it"):
@@ -126,7 +127,7 @@ def test_after_a_restore_no_slot_has_two_guests_and_no_bill_is_without_a_guest(d
     judge(drill, lost_slots, ended, ended_at)
 
 
-def restore(drill: Drill, moment: str) -> None:
+def restore(drill: Drill, moment: str, sweep: FirstSweep) -> None:
     """The disaster, and the page from its first step to its last."""
     postgres = drill.whole.server("postgres")
     assert isinstance(postgres, LocalPostgres)
@@ -141,13 +142,23 @@ def restore(drill: Drill, moment: str) -> None:
         drill.run(block)
     drill.empty_temporal()
     drill.whole.start(*drill.processes)
-    drill.run("check")
-    drill.run("again")
+    with looking(sweep.look):
+        drill.run("check")
+        drill.run("again")
 
 
-def go_on(drill: Drill, tenant: Tenant, lost: dict[UUID, tuple[str, tuple[int, ...]]]) -> None:
+def go_on(drill: Drill, tenant: Tenant, lost: dict[UUID, tuple[str, tuple[int, ...]]], sweep: FirstSweep) -> None:
     """Nodes are opened; every free GPU is given out, none with a guest of the lost interval."""
-    wait_for(lambda: not drill.rows("select from awaited_inventories"), "every inventory is here")
+
+    def is_known() -> bool:
+        sweep.look()
+        return not drill.rows("select from awaited_inventories")
+
+    wait_for(is_known, "every inventory is here")
+    sweep.look()
+    assert sweep.late == set()
+    assert sweep.recorded == lost.keys()
+    require_known_before_served(drill)
     wait_for(lambda: not drill.rows("select from allocations where state in ('requested', 'provisioning', 'releasing')"),
              "everything settles")  # fmt: skip
     made = []
@@ -164,6 +175,15 @@ def go_on(drill: Drill, tenant: Tenant, lost: dict[UUID, tuple[str, tuple[int, .
     for allocation in made:
         node, slots = drill.slots(allocation.allocation_id)
         assert not taken & {(node, slot) for slot in slots}
+
+
+def require_known_before_served(drill: Drill) -> None:
+    """By the database's stamps: a node serves again after all that was unknown on it was recorded."""
+    late = drill.rows(
+        "select o.allocation_id from node_orphans o left join audit a on a.action = 'node.restored' and a.subject = 'nodes/' ||"
+        " o.node_id where a.at is null or o.first_seen_at > a.at"
+    )
+    assert late == []
 
 
 def judge(drill: Drill, lost: dict[UUID, tuple[str, tuple[int, ...]]], ended: UUID, ended_at: datetime) -> None:
