@@ -81,11 +81,12 @@ def test_a_gap_in_the_wal_behind_the_newest_backup(directory: BackupDirectory) -
     [
         ({}, "ok"),
         ({"slot_keep": "-1"}, "warning"),
-        ({"lag_seconds": 299.0}, "ok"),
-        ({"lag_seconds": 301.0, "lag_bytes": 5}, "bad"),
+        ({"lag_seconds": 40.0}, "ok"),
+        ({"lag_seconds": 61.0, "lag_bytes": 5}, "bad"),
+        ({"lag_seconds": 40.0, "at": -30.0}, "bad"),
         ({"streaming": False, "code": "backup_server_unreachable", "detail": "no"}, "bad"),
-        ({"at": -121.0}, "bad"),
-        ({"at": -100.0}, "ok"),
+        ({"at": -61.0}, "bad"),
+        ({"at": -30.0}, "ok"),
     ],
 )
 def test_the_stream(directory: BackupDirectory, changed: dict[str, Any], verdict: str) -> None:

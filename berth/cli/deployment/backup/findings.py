@@ -17,8 +17,8 @@ from berth.cli.deployment.findings import Finding
 
 BACKUP_SECONDS_MAX = 86_400.0
 VERIFIED_SECONDS_MAX = 7 * 86_400.0
-STATUS_SECONDS_MAX = 120.0
-LAG_SECONDS_MAX = 300.0
+LOST_SECONDS_MAX = 60.0
+"""Of commits that a backup lacks if the server's disk is lost now: the promise of the stream (RPO)."""
 KEEPS_ALL = "-1"
 
 
@@ -64,14 +64,17 @@ def _stream(directory: BackupDirectory) -> Finding:
             "no WAL is streamed: what follows the last backup would be lost; `berth backup stream`",
         )
     silent = time.time() - status.at
-    if silent > STATUS_SECONDS_MAX:
+    if silent > LOST_SECONDS_MAX:
         return Finding("backup stream", "bad", f"`berth backup stream` has said nothing for {silent:.0f} s; start it")
     if not status.streaming:
         return Finding("backup stream", "bad", status.detail or "WAL is not streamed")
-    if status.lag_seconds > LAG_SECONDS_MAX:
+    # What was committed since the status was written may be missing too.
+    if status.lag_seconds + silent > LOST_SECONDS_MAX:
         return Finding(
-            "backup stream", "bad", f"{status.lag_bytes} bytes and {status.lag_seconds:.0f} s behind the server"
-        )
+            "backup stream", "bad",
+            f"{status.lag_bytes} bytes and {status.lag_seconds:.0f} s behind the server {silent:.0f} s ago, at most"
+            f" {LOST_SECONDS_MAX:.0f} s together are good",
+        )  # fmt: skip
     if status.slot_keep == KEEPS_ALL:
         return Finding(
             "backup stream", "warning", "without max_slot_wal_keep_size a dead stream fills the server's disk; set it"

@@ -31,7 +31,7 @@ from berth.process.health_server import serve_health
 from berth.process.json_objects import JsonObject
 
 STOP_SECONDS_MAX = 10.0
-STALLED_SECONDS = 60.0
+STALLED_SECONDS = 30.0
 """A receiver that confirms nothing for so long although there is WAL is started again: its server may be frozen or deposed."""
 ERROR_BYTES_MAX = 64 << 10
 _LOST = re.compile(
