@@ -99,7 +99,7 @@ MUTANTS: list[Mutant] = [
         "node_agent/journal_state.py",
         "            del self.tasks[old]",
         "            pass",
-        ("tests/node_agent/test_journal_memory.py",),
+        ("tests/node_agent/journals/test_reports.py",),
     ),
     Mutant(
         "reports are kept whatever their age",

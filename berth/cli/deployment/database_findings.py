@@ -9,6 +9,7 @@ import psycopg
 import migrations
 from berth.cli.deployment.archive.finding import archive_finding
 from berth.cli.deployment.attestation_finding import attestation_finding
+from berth.cli.deployment.backup.site_keys import site_key_finding
 from berth.cli.deployment.findings import Finding, clock_finding
 from berth.cli.deployment.hardware_finding import hardware_finding
 from berth.cli.deployment.isolation_finding import isolation_finding
@@ -81,6 +82,7 @@ def database_findings(url: str, settings: Settings) -> Iterator[Finding]:
     yield isolation_finding(url)
     yield attestation_finding(url)
     yield machine_finding(url)
+    yield site_key_finding(url, settings.backup_dir)
     yield from node_trust_findings(url)
     yield from stored_findings(read_security(url), settings.sandbox_allowed)
     yield from operator_findings(url, settings)

@@ -62,7 +62,7 @@ def run(session: Session, directory: DirectoryOption = None) -> None:
 def stream(
     session: Session,
     directory: DirectoryOption = None,
-    sample_seconds: Annotated[float, typer.Option(min=0.05, max=60, help="how often the lag is measured")] = 5.0,
+    sample_seconds: Annotated[float, typer.Option(min=0.05, max=30, help="how often the lag is measured")] = 5.0,
 ) -> None:
     """Stream WAL into the backup directory until SIGTERM or Ctrl-C. Health and metrics are on BERTH_METRICS_PORT."""
     # As above.
@@ -201,6 +201,28 @@ def keys(
         session.console.print_json(data={"escrow": str(path), "files": sorted(files)})
         return
     session.console.print(f"{len(files)} key files are in {path}", markup=False, soft_wrap=True)
+
+
+@command(app, "site-key")
+def site_key(
+    session: Session,
+    private: Annotated[
+        Path, typer.Argument(metavar="FILE", help="private key that `berth site new-recovery-key` wrote")
+    ],
+    to: Annotated[str, typer.Option("--to", help="recovery public key of the backups")],
+    into: Annotated[Path, typer.Option("--into", help="directory for the escrow")] = Path(),
+) -> None:
+    """Encrypt the recovery key of a site, where its file is; carry the result into `keys` of the backup directory."""
+    # As above.
+    from berth.cli.deployment.backup import escrow
+    from berth.cli.deployment.backup.site_keys import write_escrow
+
+    with _named():
+        path = write_escrow(private, escrow.read_public(to), into)
+    if session.json:
+        session.console.print_json(data={"escrow": str(path)})
+        return
+    session.console.print(f"{path}: copy it into the directory keys of the backups", markup=False, soft_wrap=True)
 
 
 @command(app, "open-keys")

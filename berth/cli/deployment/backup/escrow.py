@@ -33,6 +33,8 @@ FORMAT = "berth key escrow 1"
 PUBLIC_PREFIX = "berth-recovery-"
 CHECK_BYTES = 4
 SUFFIX = ".escrow"
+SITE_PREFIX = "site-recovery-"
+"""Of escrows that hold the recovery key of a site, and none of the control plane's key files."""
 _NONCE = bytes(12)
 _INFO = b"berth key escrow 1"
 
@@ -166,8 +168,9 @@ def store(directory: BackupDirectory, files: Mapping[str, bytes], recipient: X25
 
 
 def newest(directory: BackupDirectory) -> Escrow | None:
-    """The header of the newest escrow; None if there is none. Raises `BackupProblem` if it is damaged."""
-    found = sorted(path for path in directory.keys.glob(f"*{SUFFIX}") if not path.name.startswith("."))
+    """The header of the newest escrow of key files; None if there is none. Raises `BackupProblem` if it is damaged."""
+    escrows = directory.keys.glob(f"*{SUFFIX}")
+    found = sorted(path for path in escrows if not path.name.startswith((".", SITE_PREFIX)))
     if not found:
         return None
     try:
