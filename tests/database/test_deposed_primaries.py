@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from berth.process.deposed_servers import other_servers
+from migrations.roles import Role
 from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown
 from outbox_relay.problems import ServerUnavailable
@@ -39,9 +40,9 @@ async def leader_of(database: Database) -> str:
     raise AssertionError("no server answers")
 
 
-def leader_at(member: Member) -> str:
-    """What this server is."""
-    with psycopg.connect(member.url(), autocommit=True) as connection:
+def leader_at(member: Member, role: str = "postgres") -> str:
+    """What this server is, as this role reads it."""
+    with psycopg.connect(member.url().replace("postgres:", f"{role}:", 1), autocommit=True) as connection:
         row = connection.execute(_LEADER).fetchone()
     assert row is not None
     return str(row[0])
@@ -74,6 +75,27 @@ def test_a_deposed_primary_serves_nothing_although_it_is_listed_first(cluster: C
     answers, new = asyncio.run(scene())
     assert answers == [new] * len(answers)
     wait_for(lambda: sessions(cluster.a) == 0, "no process keeps a connection to the deposed server")
+
+
+def test_standbys_and_promoted_servers_name_the_timeline_that_they_have(cluster: Cluster) -> None:
+    def names(member: Member) -> set[str]:
+        return {leader_at(member), leader_at(member, Role.PUBLIC_API)}
+
+    (before,) = names(cluster.a)
+    assert [names(standby) for standby in (cluster.b, cluster.c)] == [{before}] * 2
+    new = cluster.fail_over(cluster.a.kill)
+    (after,) = names(new)
+    assert after == before.replace("-00000001", "-00000002") != before
+    other = cluster.b if new is cluster.c else cluster.c
+    wait_for(lambda: leader_at(other) == after, "the standby follows the new timeline")
+    with psycopg.connect(new.url(), autocommit=True) as primary, psycopg.connect(other.url(), autocommit=True) as standby:
+
+        def restarted() -> bool:
+            primary.execute("checkpoint")
+            standby.execute("checkpoint")
+            return names(other) == {after}
+
+        wait_for(restarted, "a role without rights on the receiver learns of it with a restart point")
 
 
 def sessions(member: Member) -> int:

@@ -11,6 +11,8 @@ _LAGGING = f"{_FAILOVER}::test_a_lagging_standby_that_is_promoted_waits_for_an_o
 _COPIED = "tests/outbox_relay/test_rebuilding.py::test_versions_that_a_copied_data_directory_lost_are_never_given_again"
 _TROUBLE = "tests/outbox_relay/test_trouble.py"
 _POOLS = "tests/database/test_failover.py"
+_LEADER = "migrations/functions/log/postgres_leader_id.sql"
+_NAMES = "tests/database/test_deposed_primaries.py::test_standbys_and_promoted_servers_name_the_timeline_that_they_have"
 _RESUME = "migrations/functions/log/log_resume_timeline.sql"
 
 MUTANTS: list[Mutant] = [
@@ -205,5 +207,13 @@ MUTANTS: list[Mutant] = [
         "before, self.answer_seconds_max = self.answer_seconds_max, ALIVE_SECONDS_MAX",
         "before = self.answer_seconds_max",
         (f"{_POOLS}::test_a_connection_that_idles_to_a_frozen_primary_is_tested_for_a_short_time",),
+    ),
+    Mutant(
+        "a standby is asked for the position that only a primary has",
+        "database",
+        _LEADER,
+        "when not pg_is_in_recovery() then",
+        "when true then",
+        (_NAMES,),
     ),
 ]
