@@ -133,6 +133,7 @@ begin
             ('log_accept_timeline',         '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('log_skip_versions',           '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('log_resume_timeline',         '',      '',      '',      '',      '',      '',      'x',     '',      ''),
+            ('log_open_epoch',              '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_begin',               '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_raise_sequences',     '',      '',      '',      '',      '',      '',      '',      'x',     ''),
             ('restore_skip_versions',       '',      '',      '',      '',      '',      '',      '',      'x',     ''),

@@ -4,8 +4,10 @@ Postgres may have lost what was published: by a restore, a copied data directory
 The log's own events would then get the versions of others. NATS is the witness: its stream ends with an event id, and the log
 must have the same one at that version. A timeline is not compared, because a copied data directory keeps it.
 
-After a failover under quorum commit nothing is lost, and a relay that has seen the log before it continues by itself: the log has
-what NATS has and what the relay had seen, and every acknowledged commit, published or not, was confirmed by a standby.
+After a failover under quorum commit nothing is lost, and a relay continues by itself: the log has what NATS has, and every
+acknowledged commit, published or not, was confirmed by a standby. That it was a failover and no restore is known to a relay that
+has seen the log before it. One that was started since asks PostgreSQL, which knows whether it was promoted out of streaming
+replication (decision 0072).
 """
 
 from __future__ import annotations
@@ -27,6 +29,15 @@ NOT_PROVEN = {
     "differs": "the log has another event than NATS at the stream's last version",
 }
 """Why a new timeline is not continued by itself, by the word of the SQL function `log_resume_timeline`."""
+
+DOUBTS = {
+    "unconfirmed": "the commits of the log's writer waited for no standby",
+    "timelines": "more than one timeline has begun since",
+    "targeted": "this Postgres has recovered to a target, as a restore does",
+    "unstreamed": "this Postgres was restored or copied, or was restarted since its promotion",
+    "unwitnessed": "NATS holds no version that could be compared",
+}
+"""Why a relay that was started since cannot tell a failover from a restore, by the word of `log_failover_doubt`, or ours."""
 
 log = structlog.get_logger("publishing")
 
@@ -65,15 +76,15 @@ class Known:
 async def resume_timeline(reader: LogReader, link: NatsLink, last_version: int, known: Known | None) -> bool:
     """Make this Postgres the log's writer if it is another timeline that goes on from what NATS has; return whether it was one.
 
-    `last_version`: the stream's last sequence. `known`: what this process has seen before. Raises `PublishingStopped` where
-    continuity is not proven, also to a relay that was started since: it cannot tell a failover from a restore.
+    `last_version`: the stream's last sequence. `known`: what this process has seen before; without it PostgreSQL has to show that
+    it was promoted when the log's writer was lost. Raises `PublishingStopped` where continuity is not proven.
     """
     status = await reader.read_status()
     if not status.is_foreign:
         return False
-    unseen = _why_unseen(status, known)
-    if unseen is not None:
-        raise status.leader_changed(f"{unseen}; versions may have been lost")
+    unlike = await _why_unlike(reader, status, known, last_version)
+    if unlike is not None:
+        raise status.leader_changed(f"{unlike}; versions may have been lost")
     event_id = await link.event_id_at(last_version) if last_version else None
     missing = await reader.resume_timeline(last_version, event_id)
     if missing is not None:
@@ -123,12 +134,13 @@ async def compare(settings: Settings, address: str) -> History:
         return History(status, last, differs if differs <= min(last, status.head) else None)
 
 
-def _why_unseen(status: LogStatus, known: Known | None) -> str | None:
-    """Why what this relay has seen proves nothing of the new timeline; None if it does."""
+async def _why_unlike(reader: LogReader, status: LogStatus, known: Known | None, last_version: int) -> str | None:
+    """Why the log may lack what its earlier writer had acknowledged; None if nothing says so."""
+    if known is not None and known.head > status.head:
+        return f"this relay has seen version {known.head}, and the log ends at {status.head}"
     if known is None or known.leader_id != status.written_by:
-        return "this relay has not seen the log under its earlier writer"
+        doubt = "unwitnessed" if status.head and not last_version else await reader.failover_doubt()
+        return doubt and f"this relay has not seen the log under its earlier writer, and {DOUBTS[doubt]}"
     if not known.waited_for_standbys:
         return "synchronous_standby_names was empty before, so commits may be lost that no standby had"
-    if known.head > status.head:
-        return f"this relay has seen version {known.head}, and the log ends at {status.head}"
     return None

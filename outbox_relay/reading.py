@@ -54,6 +54,7 @@ IS_SKIPPED = """
            or event_type = 'log.versions_skipped' and (payload ->> 'first')::bigint <= %(version)s
     from log where version >= %(version)s order by version limit 1"""
 AWAITS_EXPORT = "select 1 from restores where closed_at is null and exported_at is null and without_export is null"
+FAILOVER_DOUBT = "select log_failover_doubt()"
 RESUME_TIMELINE = "select log_resume_timeline(%(version)s, %(event_id)s)"
 # One at a time: PostgreSQL keeps the session of a barrier that waits for a standby, also when its relay is gone.
 BARRIER = """
@@ -202,6 +203,18 @@ class LogReader:
         row = await self._row(BARRIER)
         if row is None or row[0] is None:
             raise ServerUnavailable("postgres", "a commit waits for a standby")
+
+    async def failover_doubt(self) -> str | None:
+        """The word for what speaks against a promotion of this Postgres when the log's writer was lost; None if nothing does.
+
+        Words: `migrations/functions/log/log_failover_doubt.sql`.
+        """
+        row = await self._row(FAILOVER_DOUBT)
+        return None if row is None or row[0] is None else str(row[0])
+
+    async def open_epoch(self) -> None:
+        """Rows that are sequenced from now on belong to another history than those before, although no timeline is accepted."""
+        await self._row("select log_open_epoch()")
 
     async def resume_timeline(self, version: int, event_id: str | None) -> str | None:
         """Make this Postgres the log's writer if its continuity is proven; otherwise return the word for what is missing.

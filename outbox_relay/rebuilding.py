@@ -104,6 +104,8 @@ async def rebuild(settings: Settings, order: Order, progress: Callable[[int, int
                 f"nothing is to be done: the stream {settings.log_stream_name} holds the log from version "
                 f"{stream.state.first_seq} to {stream.state.last_seq}; --anew makes it anew nevertheless"
             )
+        if order.anew and stream is not None and await _has_other_history(reader, link, stream, status):
+            await reader.open_epoch()
         await reader.order_stream(first)
         if because is not None:
             await _make_anew(link, first)
@@ -191,6 +193,11 @@ def _first_version(status: LogStatus, order: Order) -> int:
             f"the log holds versions {oldest} to {status.head}, so --from {order.first_version} cannot be"
         )
     return order.first_version
+
+
+async def _has_other_history(reader: LogReader, link: NatsLink, stream: StreamInfo, status: LogStatus) -> bool:
+    """Whether consumers may have got other events from the stream than the log has, under versions that the log keeps."""
+    return await first_difference(reader, link, stream, status) <= stream.state.last_seq
 
 
 async def _why_anew(

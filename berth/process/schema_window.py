@@ -7,7 +7,7 @@ raises it.
 
 from __future__ import annotations
 
-SCHEMA_REVISION = "0071"
+SCHEMA_REVISION = "0072"
 """The newest revision that this code knows, and the oldest schema that it works on. A newer one is fine until it says else."""
 
 

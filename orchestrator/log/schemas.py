@@ -24,7 +24,9 @@ class LogHead(BaseModel):
     """The head of the log."""
 
     version: BigCount = Field(description="At least as new as every write that was acknowledged before the request")
-    leader_id: str = Field(description="Which PostgreSQL answers: its system identifier and timeline")
+    leader_id: str = Field(
+        description="Which PostgreSQL answers: its system identifier and timeline, and the log's epoch"
+    )
 
 
 class LogConsumer(BaseModel):

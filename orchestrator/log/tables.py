@@ -93,6 +93,9 @@ log_head = Table(
     Column("version", BigInteger, nullable=False),
     Column("leader_id", Text, nullable=False),
     Column("partition_versions", BigInteger, nullable=False),
+    Column("epoch", Text, nullable=False, server_default=text("left(gen_random_uuid()::text, 8)")),
+    Column("waits_for_standbys", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint("epoch ~ '^[0-9a-f]{8}$'", name="log_head_epoch"),
 )
 
 log_tenants = Table(

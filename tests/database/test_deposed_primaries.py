@@ -88,7 +88,10 @@ def test_standbys_and_promoted_servers_name_the_timeline_that_they_have(cluster:
     assert after == before.replace("-00000001", "-00000002") != before
     other = cluster.b if new is cluster.c else cluster.c
     wait_for(lambda: leader_at(other) == after, "the standby follows the new timeline")
-    with psycopg.connect(new.url(), autocommit=True) as primary, psycopg.connect(other.url(), autocommit=True) as standby:
+    with (
+        psycopg.connect(new.url(), autocommit=True) as primary,
+        psycopg.connect(other.url(), autocommit=True) as standby,
+    ):
 
         def restarted() -> bool:
             primary.execute("checkpoint")

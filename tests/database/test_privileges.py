@@ -28,6 +28,7 @@ RUN_AS_OWNER = {
     "log_accept_timeline",
     "log_skip_versions",
     "log_extend",
+    "log_open_epoch",
     "log_resume_timeline",
     "log_truncate",
     "restore_begin",
@@ -167,7 +168,7 @@ OF_ROLE: dict[Role, tuple[str, ...]] = {
     Role.PUBLIC_API: (
         "insert into node_certificates default values", "insert into node_tasks default values", "delete from allocations",
         "delete from nodes", "select from audit_head", "select log_truncate(1, 0)", "select log_accept_timeline(1, 0)",
-        "select log_resume_timeline(0, null)",
+        "select log_resume_timeline(0, null)", "select log_open_epoch()",
         "insert into audit (action) values ('')", "select audit_forget(1)", "insert into archive_segments default values",
     ),
     Role.NODE_API: (

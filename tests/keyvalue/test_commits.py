@@ -132,6 +132,26 @@ def test_versions_of_an_older_leader_satisfy_nothing(api: PublicApi, keys: Keys)
     assert keys.value(b"k") == b"2"
 
 
+def test_versions_and_leaders_of_an_earlier_epoch_satisfy_nothing(api: PublicApi, keys: Keys) -> None:
+    """As after a data directory that was copied is accepted: it has system, timeline and versions of its origin."""
+    told = keys.commit([put(b"k", b"1")])
+    keys.committed([], [unchanged(b"k", told["version"])], leader_id=told["leader_id"])
+    api.database.execute("select log_open_epoch()")
+    assert keys.commit([put(b"k", b"2")], leader_id=told["leader_id"])["status"] == "not_committed"
+    refused = keys.commit([put(b"k", b"2")], [unchanged(b"k", told["version"])])
+    assert refused["conflicts"] == [unchanged(b"k", told["version"])]
+    assert keys.value(b"k") == b"1"
+    keys.committed([put(b"k", b"2")], [unchanged(b"k", refused["version"])], leader_id=refused["leader_id"])
+
+
+def test_versions_and_leaders_of_before_there_were_epochs_are_valid(api: PublicApi, keys: Keys) -> None:
+    told = keys.commit([put(b"k", b"1")])
+    earlier = told["leader_id"][:-9]
+    api.database.execute("update log set leader_id = %s where version <= %s", (earlier, told["version"]))
+    keys.committed([put(b"k", b"2")], [unchanged(b"k", told["version"])], leader_id=earlier)
+    assert keys.value(b"k") == b"2"
+
+
 def test_a_request_id_is_an_operation_key(api: PublicApi, keys: Keys) -> None:
     own = new_request_id()
     first = keys.try_commit([put(b"k", b"1")], request_id=own)

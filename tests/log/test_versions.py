@@ -54,7 +54,7 @@ def test_what_another_sequences_at_the_moment_is_waited_for(api: PublicApi) -> N
 
 
 def test_the_leader_is_this_postgres_on_its_timeline(api: PublicApi) -> None:
-    row = api.database.execute("select postgres_leader_id()").fetchone()
+    row = api.database.execute("select postgres_leader_id() || '-' || epoch from log_head").fetchone()
     assert row is not None
     assert version(api.admin)["leader_id"] == row[0]
     api.database.execute("update log_head set leader_id = '1-00000001'")

@@ -223,6 +223,9 @@ CHECKS = {
         "audit_streams", ({"failing_since": NOW}, {"last_error": "x"}), ({}, {"failing_since": NOW, "last_error": "x"})
     ),
     "log_head_one_check": only_row("log_head"),
+    "log_head_epoch": Check(
+        "log_head", ({"epoch": ""}, {"epoch": "0a1b2c3"}, {"epoch": "0A1B2C3D"}, {"epoch": "0a1b2c3d-"}), ({"epoch": "0a1b2c3d"},)
+    ),
     "log_stream_first_version_check": least("log_stream", "first_version", 1),
     "log_stream_one_check": only_row("log_stream"),
     "log_truncation_blocked": Check(

@@ -79,7 +79,7 @@ FIRST: dict[str, Row] = {
         "correlation_id": OTHER, "subject": "s", "leader_id": "l", "payload": "{}",
     },
     "log_first": {"one": True, "version": 1},
-    "log_head": {"one": True, "version": 0, "leader_id": "l", "partition_versions": 1},
+    "log_head": {"one": True, "version": 0, "leader_id": "l", "partition_versions": 1, "epoch": "0a1b2c3d"},
     "log_stream": {"one": True, "first_version": 1},
     "log_tenants": {"tenant_id": TENANT, "version": 1},
     "log_truncation": {"one": True},

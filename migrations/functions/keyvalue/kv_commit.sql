@@ -8,6 +8,7 @@
 create or replace function kv_commit(p_items jsonb, out head bigint, out answers jsonb) language plpgsql set enable_seqscan = off as $$
 declare
     leader  text;
+    epoch   text;
     item    record;
     space   record;
     result  jsonb;
@@ -15,8 +16,9 @@ declare
     missed  integer[];
 begin
     perform kv_lock_namespaces(p_items);
-    select h.version, h.leader_id into head, leader from log_head h;
+    select h.version, h.leader_id, h.epoch into head, leader, epoch from log_head h;
     perform require_accepted_leader(leader);
+    leader := leader || '-' || epoch;
 
     for item in
         select * from rows from (jsonb_to_recordset(p_items) as (scope uuid, key text, fingerprint text, request_id text,
@@ -38,7 +40,8 @@ begin
         if result is null then
             select n.*, q.limits into space from kv_namespaces n left join tenant_quotas q on q.tenant_id = n.id
             where n.id = item.namespace;
-            if item.leader_id is not null and item.leader_id <> leader then
+            -- Without an epoch: from a response of before revision 0072.
+            if item.leader_id is not null and item.leader_id not in (leader, left(leader, -9)) then
                 missed := '{}';
             elsif jsonb_array_length(item.preconditions) > 0 then
                 missed := nullif(kv_conflicts(item.namespace, space.last_mark, leader, item.preconditions), '{}');

@@ -1,5 +1,6 @@
 -- Which of `p_preconditions` (places in the list, from 0) are not satisfied in a locked namespace; `lo` is inclusive, `hi`
--- exclusive, in base64. A version that this leader did not issue, or that is not kept any more, satisfies nothing.
+-- exclusive, in base64. A version that this leader did not issue in this epoch, or that is not kept any more, satisfies nothing; rows
+-- of before revision 0072 have no epoch (nine characters less).
 create or replace function kv_conflicts(p_namespace uuid, p_last_mark bigint, p_leader text, p_preconditions jsonb)
 returns integer[] language plpgsql set enable_seqscan = off as $$
 declare
@@ -21,7 +22,7 @@ begin
     loop
         -- One statement, so that a truncation between two reads hides no version.
         select case when since.version = 0 then (select f.version = 1 from log_first f)
-                    else exists (select from log l where l.version = since.version and l.leader_id = p_leader
+                    else exists (select from log l where l.version = since.version and l.leader_id in (p_leader, left(p_leader, -9))
                                  and l.event_type not in ('log.version_lost', 'log.versions_skipped')) end as known,
                (select l.outbox_id from log l
                 where coalesce(l.tenant_id, '00000000-0000-0000-0000-000000000000') = p_namespace

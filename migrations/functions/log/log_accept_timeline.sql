@@ -9,12 +9,14 @@ returns table (moved bigint, lost bigint) language plpgsql security definer set 
 declare
     head  record;
     shift bigint;
+    stamp text;
 begin
     select version into head from log_head for update;
     if p_diverged < 1 or p_diverged > head.version + 1 then
         raise exception 'the log has no version % to diverge at; its head is %', p_diverged, head.version;
     end if;
     shift := greatest(0, p_lost_through - p_diverged + 1);
+    stamp := postgres_leader_id() || '-' || log_open_epoch();
     moved := 0;
     lost := shift;
     if shift > 0 then
@@ -25,12 +27,12 @@ begin
                          subject, operation_key, request_id, leader_id, payload)
         select version + shift, case when prev_version >= p_diverged then prev_version + shift else prev_version end,
                outbox_id, event_id, event_type, occurred_at, correlation_id, tenant_id, subject, operation_key, request_id,
-               postgres_leader_id(), payload
+               stamp, payload
         from moving;
         get diagnostics moved = row_count;
         insert into log (version, prev_version, outbox_id, event_id, event_type, occurred_at, correlation_id, subject,
                          leader_id, payload)
-        select n, 0, 0, uuidv7(), 'log.version_lost', clock_timestamp(), uuidv7(), 'log/' || n, postgres_leader_id(),
+        select n, 0, 0, uuidv7(), 'log.version_lost', clock_timestamp(), uuidv7(), 'log/' || n, stamp,
                jsonb_build_object('reason', 'timeline')
         from generate_series(p_diverged, p_diverged + shift - 1) n;
         update log_tenants set version = version + shift where version >= p_diverged;

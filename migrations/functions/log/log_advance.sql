@@ -1,8 +1,10 @@
 -- Gives up to `p_limit` waiting events their versions and answers how many it moved. Anyone may call it, at any time,
--- any number at once. READ COMMITTED: the statement after the lock sees all that was committed before it.
+-- any number at once. READ COMMITTED: the statement after the lock sees all that was committed before it. Each row names the Postgres
+-- that sequences it, accepted or not, and the head's epoch.
 create or replace function log_advance(p_limit integer) returns integer language plpgsql as $$
 declare
     head   record;
+    here   text;
     moved  integer;
 begin
     -- By the index: a sequential look walks every page that the last burst left behind (1 ms a look against 0.1 ms).
@@ -10,7 +12,8 @@ begin
     if not found then
         return 0;
     end if;
-    select version, leader_id, partition_versions into head from log_head for update;
+    select version, leader_id, epoch, partition_versions into head from log_head for update;
+    here := postgres_leader_id();
     -- Two partitions stay ahead of the head; the check is arithmetic, so it costs nothing on the way.
     if (head.version + p_limit) / head.partition_versions > head.version / head.partition_versions then
         perform log_extend(head.version + p_limit);
@@ -33,7 +36,7 @@ begin
         insert into log (version, prev_version, outbox_id, event_id, event_type, occurred_at, correlation_id, tenant_id,
                          subject, operation_key, request_id, leader_id, payload)
         select version, prev_version, id, event_id, event_type, occurred_at, correlation_id, tenant_id,
-               subject, operation_key, request_id, head.leader_id, payload
+               subject, operation_key, request_id, here || '-' || head.epoch, payload
         from chained
         returning version, tenant_id
     ), chain as (
@@ -43,7 +46,10 @@ begin
     )
     select count(*) into moved from kept;
     if moved > 0 then
-        update log_head set version = head.version + moved;
+        update log_head set
+            version = head.version + moved,
+            waits_for_standbys = case when head.leader_id = here then current_setting('synchronous_standby_names') <> ''
+                                      else waits_for_standbys end;
     end if;
     return moved;
 end $$;

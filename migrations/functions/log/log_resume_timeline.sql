@@ -2,7 +2,7 @@
 -- changes nothing and returns the word for what is missing. `p_version` is the stream's last sequence (0: nothing is published)
 -- and `p_event_id` the event that it holds there. Proven is: the same database system, the same event at that version, and
 -- quorum commit, under which no acknowledged commit is lost by the promotion of a standby. No version is given
--- twice, so nothing moves. Fences jump as when an operator accepts a timeline. Idempotent.
+-- twice, so nothing moves. An epoch is opened, and fences jump, as when an operator accepts a timeline. Idempotent.
 create or replace function log_resume_timeline(p_version bigint, p_event_id text) returns text
 language plpgsql security definer set search_path = public, pg_temp as $$
 declare
@@ -23,10 +23,11 @@ begin
     elsif p_version > 0 and not exists (select from log where version = p_version and event_id::text = p_event_id) then
         return 'differs';
     end if;
-    update log_head set leader_id = here where leader_id = head.leader_id;
+    update log_head set leader_id = here, waits_for_standbys = true where leader_id = head.leader_id;
     if not found then
         return null;
     end if;
+    perform log_open_epoch();
     perform setval('fences', nextval('fences') + 1000000);
     insert into audit (principal_kind, principal_id, action, subject, detail)
     values ('system', 'relay', 'events.resume_timeline', 'log',

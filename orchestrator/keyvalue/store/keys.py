@@ -9,7 +9,7 @@ from uuid import UUID
 from orchestrator.database.transactions import Reading
 
 _SNAPSHOT = """
-select h.version as head, h.leader_id as leader, o.id as pending_mark
+select h.version as head, h.leader_id || '-' || h.epoch as leader, o.id as pending_mark
 from log_head h left join kv_namespaces n on n.id = :namespace left join outbox o on o.id = n.last_mark
 """
 # Uses the index of a namespace's transactions, and reads only those after the snapshot.

@@ -11,7 +11,7 @@ _SEQUENCE = "select moved, version, leader_id, accepted_leader_id from log_seque
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest version, and the leader (PostgreSQL system identifier and timeline) that answers and that is accepted."""
+    """The newest version, and the leader (PostgreSQL system identifier, timeline and epoch) that answers and that is accepted."""
 
     version: int
     leader_id: str

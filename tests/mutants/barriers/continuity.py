@@ -161,14 +161,6 @@ MUTANTS: list[Mutant] = [
         ("tests/berth/test_doctor.py::test_another_history_in_nats_is_found_by_content",),
     ),
     Mutant(
-        "a relay that was started since continues a timeline",
-        "relay",
-        "outbox_relay/continuity.py",
-        "    if known is None or known.leader_id != status.written_by:\n",
-        "    if known is None:\n        return None\n    if known.leader_id != status.written_by:\n",
-        (f"{_FAILOVER}::test_a_relay_that_was_started_since_waits_for_an_operator",),
-    ),
-    Mutant(
         "an acceptance that is repeated moves the log again",
         "relay",
         "outbox_relay/rebuilding.py",
