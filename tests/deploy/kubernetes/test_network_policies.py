@@ -113,6 +113,7 @@ def test_a_pod_asks_for_names_and_reaches_nothing_else_in_the_cluster(folder: st
     assert not passes(policies, pod, End("elsewhere", {}), 443)
     for found, port in SERVERS.values():
         assert not passes(policies, pod, End("berth", found), port + 1)
+        assert not passes(policies, pod, End("berth", {"app": "stranger"}), port)
 
 
 @pytest.mark.parametrize("folder", OVERLAYS)
