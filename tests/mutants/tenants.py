@@ -51,22 +51,6 @@ MUTANTS: list[Mutant] = [
         (f"{MEMBERS}::test_no_api_key_no_operator_and_no_token_with_a_tenant_accepts",),
     ),
     Mutant(
-        "an admin acts on after its role has ended",
-        "tenants",
-        "orchestrator/tenants/store/members.py",
-        "    if not caller.is_member:\n",
-        "    if caller.is_member:\n",
-        (f"{MEMBERS}::test_an_admin_whose_role_ends_before_its_act_commits_is_refused",),
-    ),
-    Mutant(
-        "an invitation does not wait for the end of its maker's role",
-        "tenants",
-        "orchestrator/tenants/store/members.py",
-        'where id = :id and tenant_id = :tenant_id for share"',
-        'where id = :id and tenant_id = :tenant_id for key share"',
-        (f"{MEMBERS}::test_an_admin_whose_role_ends_before_its_act_commits_is_refused",),
-    ),
-    Mutant(
         "members of a suspended tenant act on",
         "tenants",
         "orchestrator/http/oidc/bearer_tokens.py",

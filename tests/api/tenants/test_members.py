@@ -14,8 +14,8 @@ from orchestrator.http.metrics import FAILED_ATTEMPTS
 from orchestrator.http.oidc.token_principals import principal_id
 from tests.api.calling import Caller, fresh, new_tenant, problem
 from tests.api.tenants.issuer import Issuer
+from tests.api.tenants.joining import accept, invited, joined, user
 from tests.api.tenants.token_api import NEVER_SECONDS, TokenApi, token_api
-from tests.support.paused_commits import in_order
 
 UNKNOWN_ID = "0197f3a0-0000-7000-8000-000000000001"
 
@@ -31,29 +31,6 @@ def api(url: str, issuer: Issuer) -> Iterator[TokenApi]:
 def database(url: str, api: TokenApi) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(url, autocommit=True) as database:
         yield database
-
-
-def user(api: TokenApi, subject: str | None = None) -> Caller:
-    """A user whose token names no tenant."""
-    return api.with_token(api.issuer.token("first", sub=subject or fresh("user")))
-
-
-def invited(tenant: Caller, role: str = "member", **members: Any) -> Any:
-    """A new invitation."""
-    return tenant.make("/invitations", {"role": role, **members})
-
-
-def accept(caller: Caller, token: str) -> Any:
-    """The response to an acceptance."""
-    return caller.call("POST", "/invitations/accept", {"token": token})
-
-
-def joined(api: TokenApi, tenant: Caller, role: str = "member", subject: str | None = None) -> tuple[Caller, Any]:
-    """A user that has become a member."""
-    caller = user(api, subject)
-    answer = accept(caller, invited(tenant, role)["token"])
-    assert answer.status_code == 200, answer.text
-    return caller, answer.json()
 
 
 def test_a_user_becomes_a_member_with_the_role_of_the_invitation(api: TokenApi) -> None:
@@ -173,69 +150,6 @@ def test_what_an_admin_has_invited_ends_with_its_role(api: TokenApi, change: Cal
     if change is removed:
         problem(accept(admin, own["token"]), 401, "invitation_invalid")
     assert accept(user(api), others["token"]).status_code == 200, "what others have invited stays open"
-
-
-def _removes(api: TokenApi, tenant: Caller, member: str) -> Any:
-    return tenant.call("DELETE", f"/members/{member}")
-
-
-def _demotes(api: TokenApi, tenant: Caller, member: str) -> Any:
-    return tenant.call("PATCH", f"/members/{member}", {"role": "member"})
-
-
-ENDS = [(_removes, "forbidden"), (_demotes, "role_required")]
-ACTS: dict[str, Callable[[Caller, str], Any]] = {
-    "invites": lambda caller, _: caller.call("POST", "/invitations", {"role": "admin"}),
-    "sets a role": lambda caller, other: caller.call("PATCH", f"/members/{other}", {"role": "admin"}),
-    "removes": lambda caller, other: caller.call("DELETE", f"/members/{other}"),
-    "makes a key": lambda caller, _: caller.call("POST", "/api-keys", {"name": "k", "role": "admin"}),
-}
-
-
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(("end", "code"), ENDS, ids=["removed", "demoted"])
-def test_an_admin_whose_role_ends_before_its_act_commits_is_refused(
-    api: TokenApi, database: psycopg.Connection[Any], end: Callable[..., Any], code: str, act: str
-) -> None:
-    """Its credential is cached, and the transaction that ends the role is about to commit."""
-    tenant = new_tenant(api.admin)
-    admin, member = joined(api, tenant, "admin")
-    _, other = joined(api, tenant, "viewer")
-    assert admin.get("/me")["role"] == "admin"
-    ended, acted = in_order(database, lambda: end(api, tenant, member["id"]), lambda: ACTS[act](admin, other["id"]))
-    assert ended.status_code in (200, 204)
-    problem(acted, 403, code)
-    assert [one["revoked_at"] for one in tenant.get("/invitations")["items"] if one["accepted_at"] is None] == []
-    assert {one["id"]: one["role"] for one in tenant.get("/members")["items"]}[other["id"]] == "viewer"
-
-
-@pytest.mark.parametrize(("end", "code"), ENDS, ids=["removed", "demoted"])
-def test_an_invitation_that_commits_just_before_its_maker_loses_its_role_is_revoked(
-    api: TokenApi, database: psycopg.Connection[Any], end: Callable[..., Any], code: str
-) -> None:
-    tenant = new_tenant(api.admin)
-    admin, member = joined(api, tenant, "admin")
-    made, ended = in_order(
-        database,
-        lambda: admin.call("POST", "/invitations", {"role": "admin"}),
-        lambda: end(api, tenant, member["id"]),
-    )
-    assert (made.status_code, ended.status_code in (200, 204)) == (201, True)
-    problem(accept(admin, made.json()["token"]), 401, "invitation_invalid")
-
-
-def test_two_admins_that_remove_each_other_leave_one(api: TokenApi, database: psycopg.Connection[Any]) -> None:
-    tenant = new_tenant(api.admin)
-    (first, one), (second, other) = joined(api, tenant, "admin"), joined(api, tenant, "admin")
-    assert [first.get("/me")["role"], second.get("/me")["role"]] == ["admin", "admin"]
-    removed_, refused = in_order(
-        database,
-        lambda: first.call("DELETE", f"/members/{other['id']}"),
-        lambda: second.call("DELETE", f"/members/{one['id']}"),
-    )
-    assert removed_.status_code == 204
-    problem(refused, 403, "forbidden")
-    assert [left["id"] for left in tenant.get("/members")["items"]] == [one["id"]]
 
 
 def test_an_admin_that_stays_one_keeps_its_invitations(api: TokenApi) -> None:
