@@ -31,7 +31,8 @@ from tests.support.rival_sessions import until_waiting
 
 RIVALS = 12
 CONFIRM = """
-select advance_reservation(id, 'hold', row_version, 'confirmed', 'reservation.confirmed', '{}', clock_timestamp(), 3600, null, null)
+select advance_reservation(id, 'hold', row_version, 'confirmed', 'reservation.confirmed', '{}', clock_timestamp(), 3600,
+                           null, null)
 from reservations where id = %s
 """
 

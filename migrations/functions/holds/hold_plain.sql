@@ -1,7 +1,7 @@
 -- Write, in one batch, the holds of a list that no rival blocks: the key is new, `plain_holds` finds the units free before the
 -- locks and again under them, and no other transaction has locked one of the nodes. Holds whose units have committed claims
 -- are `busy` without a lock. Return outcomes of `hold_once` (`held`, `busy`) by the place in the list; null for the others,
--- of which nothing is written.
+-- for which nothing is written.
 -- Lock order: keys in their order, then nodes by id, without waiting for a node.
 create or replace function hold_plain(p_items jsonb) returns jsonb[] language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan as $$
