@@ -1,6 +1,7 @@
 """`python -m node_agent`: run the agent until SIGTERM, with the settings of `BERTH_*` variables (`settings.py`).
 
 `python -m node_agent --check` checks the host instead and needs no settings: 0 if nothing refuses the host, otherwise 1.
+`python -m node_agent --end-guests` ends every guest with the host (`drivers/host_shutdown.py`), with the same settings.
 `python -m node_agent --site` runs the agent of a site, with the same settings.
 `python -m node_agent --deploy` runs the deploy system of a machine (`deploy_system/process.py`), which imports little: it has
  neither the settings nor the drivers of a node.
@@ -36,6 +37,21 @@ def main(choose: Callable[[Settings], Driver] | None = None) -> int:
 
     async def run() -> None:
         await Agent(Settings(), choose or choose_driver).run()
+
+    return _serve(run)
+
+
+def end_guests_main(choose: Callable[[Settings], Driver] | None = None) -> int:
+    """End every guest of the driver that `choose` constructs; without it, of the one of the settings.
+
+    Return 0 once they were asked and killed, or 1 with one sentence on standard error: an agent runs.
+    """
+    from node_agent.drivers.choice import choose_driver
+    from node_agent.drivers.host_shutdown import end_guests
+    from node_agent.settings import Settings
+
+    async def run() -> None:
+        await end_guests(Settings(), choose or choose_driver)
 
     return _serve(run)
 
@@ -103,6 +119,8 @@ def _start(arguments: list[str]) -> int:
         from node_agent.checks.host import report_host
 
         return report_host()
+    if arguments == ["--end-guests"]:
+        return end_guests_main()
     return site_main() if arguments == ["--site"] else main()
 
 

@@ -2,8 +2,8 @@
 
 Start: lock the state directory, read the journal, start guests again, obtain an identity, wait for the server, recover
 interrupted tasks. Loops: tasks, heartbeat, identity, measurements, guests, their reachability, leases. An exception in a loop
-ends the process. On SIGTERM guests are stopped, since the node is shutting down; after a crash they keep running and the next
-process adopts them.
+ends the process. Guests outlive the process, however it ends, and the next one adopts them; `BERTH_AGENT_ENDS_GUESTS` makes an
+orderly stop end them. `drivers/host_shutdown.py` ends them when the host goes down.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ class Agent:
         life.cancel()
         await asyncio.wait((life,))
         await self._restarts.stop()
-        await self._driver.stop(self._settings.agent_stop_seconds)
+        if self._settings.agent_ends_guests:
+            await self._driver.stop(self._settings.agent_stop_seconds)
+        else:
+            await self._driver.close()
         await self._connection.close()
         self._journal.close()
         self._ownership.close()

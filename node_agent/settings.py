@@ -70,7 +70,13 @@ class Settings(BaseSettings):
     agent_wait_seconds: float = Field(30.0, gt=0, le=WAIT_SECONDS_MAX, description="length of one wait for tasks")
     agent_heartbeat_seconds: float = Field(10.0, gt=0, description="time between heartbeats")
     agent_startup_seconds: float = Field(60.0, gt=0, description="how long to wait for the server at start")
-    agent_stop_seconds: float = Field(3.0, ge=0, description="how long guests get to stop when the agent stops")
+    agent_stop_seconds: float = Field(
+        60.0, ge=0, description="how long guests get to shut down when the host goes down, and then are killed"
+    )
+    agent_ends_guests: bool = Field(
+        False,
+        description="whether an orderly stop of the agent ends its guests, as in a local stack; false: they go on",
+    )
     agent_readiness_seconds: float = Field(30.0, gt=0, description="how long a guest may take to answer over SSH")
     agent_guest_check_seconds: float = Field(5.0, gt=0, description="time between two checks that guests run")
     agent_unreachable_seconds: float = Field(

@@ -228,6 +228,9 @@ def agent_plan(
         "BERTH_AGENT_DRIVER": "sandbox",
         "BERTH_SANDBOX_ALLOWED": "true",
         "BERTH_AGENT_ADVERTISED_HOST": "127.0.0.1",
+        # Guests of a stack end with it: no host that goes down would end them.
+        "BERTH_AGENT_ENDS_GUESTS": "true",
+        "BERTH_AGENT_STOP_SECONDS": "3",
         "BERTH_METRICS_PORT": str(metrics_port),
     }
     if guests is not None:

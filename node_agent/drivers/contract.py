@@ -233,7 +233,10 @@ class Driver(Protocol):
         """
 
     async def stop(self, grace_seconds: float) -> None:
-        """The node is going down: stop every guest; `resume` of the next agent starts them again."""
+        """End every guest; `resume` of the next agent starts them again. Needs no `start`, and closes too."""
+
+    async def close(self) -> None:
+        """Let go of what this process holds, without an effect on a guest: the next agent adopts them all."""
 
 
 @runtime_checkable

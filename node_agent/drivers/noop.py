@@ -97,3 +97,6 @@ class NoopDriver:
 
     async def stop(self, grace_seconds: float) -> None:
         """Nothing runs."""
+
+    async def close(self) -> None:
+        """Nothing is held."""

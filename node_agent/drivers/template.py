@@ -204,6 +204,9 @@ class TemplateDriver:
         for held in (await self.inventory()).held:
             self._allocation(held.allocation_id).end()
 
+    async def close(self) -> None:
+        """Nothing is held: each guest has a separate session."""
+
     def _removal(self, allocation_id: UUID) -> Plan[ReleaseResult]:
         allocation = self._allocation(allocation_id)
         was_there, ran = allocation.path.exists(), bool(allocation.processes())

@@ -1,4 +1,4 @@
-"""The agent's systemd unit and its example environment."""
+"""The systemd units of a node, and their example environment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.drivers.libvirt.release import END_SECONDS_MAX
 from tests.deploy.deployment import DEPLOY, SETTINGS, environment_file, known_variables, required_variables
 
+UNITS = ("berth-agent.service", "berth-guests.service")
 ENVIRONMENT = environment_file(DEPLOY / "agent.env")
 
 
-def _unit() -> configparser.ConfigParser:
+def _unit(name: str = "berth-agent.service") -> configparser.ConfigParser:
     unit = configparser.ConfigParser(interpolation=None, comment_prefixes=("#",), strict=True)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "berth-agent.service")
+    unit.read(DEPLOY / name)
     return unit
 
 
@@ -30,8 +32,32 @@ def test_it_starts_the_agent_and_starts_it_again() -> None:
     assert service["User"] not in ("", "root")
 
 
-def test_guests_outlive_a_crash_of_the_agent() -> None:
-    assert _unit()["Service"]["KillMode"] == "process"
+def test_guests_outlive_the_end_of_the_agent() -> None:
+    unit = _unit()
+    assert unit["Service"]["KillMode"] == "process"
+    assert "ExecStop" not in unit["Service"]
+    assert SETTINGS["agent"].model_fields["agent_ends_guests"].default is False
+    assert "BERTH_AGENT_ENDS_GUESTS" not in ENVIRONMENT
+
+
+def test_guests_end_with_the_host_after_the_agent_and_before_what_they_need() -> None:
+    agent, guests = _unit(), _unit("berth-guests.service")
+    assert "berth-guests.service" in agent["Unit"]["Wants"].split(), "started with the agent"
+    assert not {"Requires", "BindsTo", "PartOf"} & {*agent["Unit"], *guests["Unit"]}, "neither stops the other"
+    # systemd stops in the reverse order of the start.
+    assert "berth-agent.service" in guests["Unit"]["Before"].split()
+    after = guests["Unit"]["After"].split()
+    assert {"libvirtd.service", "virtqemud.service", "libvirt-guests.service", "network-online.target"} <= set(after)
+    # libvirt puts the scope of each QEMU before this target: systemd would end them at once.
+    assert "virt-guest-shutdown.target" in after
+    assert guests["Unit"]["Wants"] == "virt-guest-shutdown.target"
+    assert guests["Unit"]["RefuseManualStop"] == "yes"
+    assert guests["Service"]["RemainAfterExit"] == "yes"
+    assert guests["Service"]["ExecStop"] == agent["Service"]["ExecStart"] + " --end-guests"
+    grace = SETTINGS["agent"].model_fields["agent_stop_seconds"].default
+    assert float(guests["Service"]["TimeoutStopSec"]) >= grace + END_SECONDS_MAX
+    for name in ("User", "Group", "EnvironmentFile", "StateDirectory", "StateDirectoryMode", "UMask"):
+        assert guests["Service"][name] == agent["Service"][name]
 
 
 def test_its_state_is_where_systemd_makes_the_directory() -> None:
@@ -49,14 +75,15 @@ def test_every_variable_is_a_setting_and_none_is_missing(monkeypatch: pytest.Mon
 
 
 def _installed(directory: Path, *, drop_in: bool) -> Path:
-    """The unit as a node has it. The program is one that is there: `verify` looks for it."""
-    unit = directory / "berth-agent.service"
-    unit.write_text((DEPLOY / unit.name).read_text().replace("/opt/berth/bin/python", "/bin/true"))
-    if drop_in:
-        below = directory / "berth-agent.service.d"
-        below.mkdir()
-        shutil.copy(DEPLOY / "berth-agent-libvirt.conf", below / "libvirt.conf")
-    return unit
+    """The units as a node has them; the agent's. The program is one that is there: `verify` looks for it."""
+    for name in UNITS:
+        unit = directory / name
+        unit.write_text((DEPLOY / name).read_text().replace("/opt/berth/bin/python", "/bin/true"))
+        if drop_in:
+            below = directory / f"{name}.d"
+            below.mkdir()
+            shutil.copy(DEPLOY / "berth-agent-libvirt.conf", below / "libvirt.conf")
+    return directory / UNITS[0]
 
 
 def _analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -67,8 +94,9 @@ def _analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("drop_in", [False, True], ids=["sandbox", "libvirt"])
-def test_systemd_takes_the_unit_without_a_complaint(tmp_path: Path, drop_in: bool) -> None:
-    done = _analyze("verify", "--man=no", _installed(tmp_path, drop_in=drop_in))
+def test_systemd_takes_the_units_without_a_complaint(tmp_path: Path, drop_in: bool) -> None:
+    unit = _installed(tmp_path, drop_in=drop_in)
+    done = _analyze("verify", "--man=no", unit, unit.with_name(UNITS[1]))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -82,10 +110,12 @@ def test_systemd_complains_of_a_setting_that_it_does_not_know(tmp_path: Path) ->
 @pytest.mark.parametrize(("drop_in", "exposure_max"), [(False, 3.4), (True, 4.0)], ids=["sandbox", "libvirt"])
 def test_the_exposure_of_the_service_is_bounded(tmp_path: Path, drop_in: bool, exposure_max: float) -> None:
     """The scale of `systemd-analyze security`: 0 is none, 10 everything; the unit as it was had 4.5."""
-    done = _analyze("security", "--offline=true", "--no-pager", _installed(tmp_path, drop_in=drop_in))
-    found = re.search(r"exposure level for berth-agent.service: ([0-9.]+)", done.stdout)
-    assert found is not None, done.stderr
-    assert float(found[1]) <= exposure_max
+    unit = _installed(tmp_path, drop_in=drop_in)
+    for name in UNITS:
+        done = _analyze("security", "--offline=true", "--no-pager", unit.with_name(name))
+        found = re.search(rf"exposure level for {name}: ([0-9.]+)", done.stdout)
+        assert found is not None, done.stderr
+        assert float(found[1]) <= exposure_max
 
 
 def test_the_drop_in_gives_two_capabilities_and_one_device() -> None:

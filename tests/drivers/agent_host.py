@@ -1,4 +1,4 @@
-"""`python -m tests.drivers.agent_host node_agent`: the agent, with the driver of a harness and with its effects seen.
+"""`python -m tests.drivers.agent_host node_agent [--end-guests]`: the agent, with a harness's driver and its effects seen.
 
 DRIVER_HARNESS=<module>:<class>   constructs the driver
 DRIVER_SEAM=<json>                order_file, trace_file and ignored_ports of `seams.Seam`
@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from node_agent.__main__ import main
+from node_agent.__main__ import end_guests_main, main
 from node_agent.drivers.contract import Driver
 from node_agent.settings import Settings
 from tests.drivers.harness import Harness
@@ -38,4 +38,4 @@ def choose(settings: Settings) -> Driver:
 
 
 if __name__ == "__main__":
-    sys.exit(main(choose))
+    sys.exit(end_guests_main(choose) if "--end-guests" in sys.argv else main(choose))

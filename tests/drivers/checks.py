@@ -88,6 +88,26 @@ async def gives_a_slot_once(stage: Stage) -> None:
     await stage.must_report_reality("after the conflict")
 
 
+async def keeps_guests_until_the_host_goes_down(stage: Stage) -> None:
+    """An agent's stop and start have no effect on a guest. `--end-guests` ends it, and the next agent starts it."""
+    up = await stage.provision(SLOT)
+    await stage.must_be_usable(up, SLOT, "after the provision")
+    before = stage.probe.processes()
+    must(await stage.agent.end_guests() != 0, "guests are ended while an agent runs, which starts them again")
+    must(await stage.agent.stop() == 0, "the agent does not stop")
+    must(stage.probe.processes() == before, f"the agent's stop leaves {stage.probe.processes()} of {before}")
+    must(await stage.probe.answers(up.connection, up.allocation_id), "the guest does not answer without its agent")
+    await stage.restart()
+    must(stage.probe.processes() == before, f"a restarted agent has {stage.probe.processes()}, not {before}")
+    await stage.must_report_reality("after a restart of the agent")
+    must(await stage.agent.stop() == 0, "the agent does not stop")
+    must(await stage.agent.end_guests() == 0, "the guests cannot be ended")
+    must(not stage.probe.processes(), f"{stage.probe.processes()} go on when the host goes down")
+    must(up.allocation_id in stage.probe.files(), "the host's shutdown loses the guest's files")
+    await stage.restart()
+    await stage.must_be_usable(up, SLOT, "after the host's shutdown and start")
+
+
 async def survives_kills_of_a_provision(stage: Stage, every_effect: bool = False) -> None:
     """SIGKILL in and after each phase: the next agent undoes the provision and reports it as interrupted."""
     places = await _places_of_a_provision(stage, every_effect)
@@ -189,6 +209,7 @@ CHECKS = (
     leaves_nothing_of_a_tenant,
     releases_what_never_existed,
     gives_a_slot_once,
+    keeps_guests_until_the_host_goes_down,
     survives_kills_of_a_provision,
     survives_kills_of_a_release,
     withstands_a_full_disk,

@@ -6,6 +6,22 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "the stop of an agent ends its guests",
+        "agent",
+        "node_agent/agent.py",
+        "if self._settings.agent_ends_guests:",
+        "if True:",
+        ("tests/drivers/test_conformance.py::test_conforms[sandbox-keeps_guests_until_the_host_goes_down]",),
+    ),
+    Mutant(
+        "guests are ended while an agent runs",
+        "agent",
+        "node_agent/drivers/host_shutdown.py",
+        "ownership = DirectoryOwnership(settings.agent_state_dir)",
+        'ownership = type("Nothing", (), {"close": print})',
+        ("tests/drivers/test_conformance.py::test_conforms[sandbox-keeps_guests_until_the_host_goes_down]",),
+    ),
+    Mutant(
         "the journal keeps the user data of a reported task",
         "agent",
         "node_agent/journal.py",

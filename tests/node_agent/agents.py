@@ -59,6 +59,14 @@ class AgentProcess:
         self.process.send_signal(signal.SIGTERM)
         return await self.exit_status()
 
+    async def end_guests(self) -> int:
+        """As the host's shutdown does, once the agent was stopped; the exit status of the command."""
+        with self.log_file.open("ab") as log:
+            ending = await asyncio.create_subprocess_exec(
+                *self.command, "--end-guests", env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+            return await ending.wait()
+
     async def exit_status(self) -> int:
         assert self.process is not None
         return await asyncio.to_thread(self.process.wait, 30)

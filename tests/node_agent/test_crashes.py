@@ -97,7 +97,7 @@ def test_what_is_finished_and_unreported_is_reported_again_and_not_run_again(pla
 
 
 @pytest.mark.full
-def test_guests_outlive_a_crash_and_an_orderly_stop_and_start_bring_them_back(play: Play) -> None:
+def test_guests_outlive_a_crash_and_a_stop_and_end_with_an_agent_that_ends_guests(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         allocation = uuid.uuid4()
         task = await plane.hand_out(plane.body(TaskType.VM_PROVISION, tenant.provision([2]), allocation))
@@ -115,7 +115,14 @@ def test_guests_outlive_a_crash_and_an_orderly_stop_and_start_bring_them_back(pl
         assert directory.guest_state() == first, "adopted, not started anew"
 
         assert await agent.stop() == 0
-        assert not alive(directory), "the node went down"
+        assert await tenant.run(connection, "cat data") == "precious\n", "an orderly stop ends no guest"
+        plane.heartbeats.clear()
+        agent.start(BERTH_AGENT_ENDS_GUESTS="true")
+        await plane.until(lambda: bool(plane.heartbeats))
+        assert directory.guest_state() == first
+
+        assert await agent.stop() == 0
+        assert not alive(directory), "as in a local stack"
         plane.heartbeats.clear()
         agent.start()
         await plane.until(lambda: bool(plane.heartbeats))

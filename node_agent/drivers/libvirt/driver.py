@@ -297,7 +297,7 @@ class LibvirtDriver:
 
     async def stop(self, grace_seconds: float) -> None:
         """End every guest, all at once; their records still say that they should run."""
-        await self._node.first_boots.close()
+        await self.close()
 
         async def end(directory: GuestDirectory) -> None:
             if directory.allocation_id is not None:
@@ -309,6 +309,10 @@ class LibvirtDriver:
                 log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
             elif isinstance(problem, BaseException):
                 raise problem
+
+    async def close(self) -> None:
+        """End the listeners, and let another agent of this host have the networks; guests go on."""
+        await self._node.first_boots.close()
         if self._node.networks is not None:
             self._node.networks.close()
 

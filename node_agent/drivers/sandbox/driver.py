@@ -187,6 +187,10 @@ class SandboxDriver:
         for guest, problem in zip(guests, ended, strict=True):
             if isinstance(problem, BaseException):
                 log.error("guest_not_stopped", allocation=guest.path.name, why=str(problem))
+        await self.close()
+
+    async def close(self) -> None:
+        """End the launcher; guests go on."""
         await self._launcher.stop()
 
     def _removal(self, allocation_id: UUID, grace_seconds: float, faults: Faults) -> SandboxRemoval:
