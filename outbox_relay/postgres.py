@@ -8,11 +8,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
+from berth.process.passing_states import PASSING_STATES
 from berth.process.schema_window import why_unusable
 from outbox_relay.problems import RelayProblem
 
-# A standby that answers in the middle of a failover refuses writes with 25006, which is no OperationalError.
-PASSING_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+PASSING_ERRORS: tuple[type[psycopg.Error], ...] = (
+    psycopg.OperationalError, psycopg.InterfaceError, *map(psycopg.errors.lookup, sorted(PASSING_STATES)),
+)  # fmt: skip
 
 # synchronous_commit: a version that NATS has must never be undone by a crash of Postgres.
 SESSION = (

@@ -19,11 +19,16 @@ import psycopg
 from berth.client.consumer_positions import POSITIONS_TABLE, Connection, begin_position, lock_position, move_position
 from berth.client.feed.events import Event
 from berth.client.log_errors import EventStubbed, LogGap, PositionLost, log_gap
+from berth.process.passing_states import PASSING_STATES
 
 log = logging.getLogger("berth.client.consumer")
 BATCH_MAX = 500
 FIRST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 10.0
+PASSING_ERRORS: tuple[type[psycopg.Error], ...] = (
+    psycopg.OperationalError, *map(psycopg.errors.lookup, sorted(PASSING_STATES)),
+)  # fmt: skip
+"""The database does not answer, refuses writes, or has ended the session: the consumer connects again."""
 
 Handler = Callable[[Connection, Sequence[Event]], Awaitable[None]]
 """Takes the open transaction and the events that are new to it, in order. It neither commits nor rolls back."""
@@ -76,7 +81,8 @@ class Consumer:
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Consume until `stop` is set: the transaction at work is finished then, and nothing of it is left half done.
 
-        A database or a source that does not answer is tried again, for as long as it takes. Raises what `handle` raises,
+        A database or a source that does not answer is tried again, for as long as it takes; so is a database that refuses writes,
+        or ends a session whose transaction took too long (`berth.process.passing_states`). Raises what `handle` raises,
         after a rollback; `LogGap` if the source omits an event twice; `LogTruncated`,
         `EventStubbed`, `PositionLost`, and the source's refusals.
         """
@@ -95,7 +101,7 @@ class Consumer:
                 await self._consume(connection, stopping)
             finally:
                 await connection.close()
-        except psycopg.OperationalError as error:
+        except PASSING_ERRORS as error:
             step = min(PAUSE_SECONDS_MAX, FIRST_PAUSE_SECONDS * 2.0 ** min(self._tries, 16))
             self._tries += 1
             log.warning("consumer %s: its database: %s", self._name, str(error).strip())

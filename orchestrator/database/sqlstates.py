@@ -8,6 +8,7 @@ import orjson
 import psycopg
 import sqlalchemy.exc
 
+from berth.process.passing_states import PASSING_STATES, READ_ONLY
 from berth.process.restore_gate import RestoreOpen
 from orchestrator.database.outcomes import (
     Bound,
@@ -62,14 +63,12 @@ EXCLUSION_VIOLATION = "23P01"
 UNIQUE_VIOLATION = "23505"
 OUT_OF_RESOURCES = "53"
 """The class of disk, memory and connections."""
-READ_ONLY = "25006"
-"""A standby, or a primary that was deposed: nothing is written there, and the connection leads to the wrong server."""
 STATEMENT_CANCELLED = "57014"
 UNKNOWN_NAME = "42"
 """The class of tables, columns and functions that the schema does not have, and of missing privileges."""
 UNPRIVILEGED = "42501"
 """The role may not do this; the schema has what it names."""
-REFUSING_STATES = frozenset({READ_ONLY, STATEMENT_CANCELLED, "25P03", "25P04"})
+REFUSING_STATES = PASSING_STATES | {STATEMENT_CANCELLED}
 """Read-only server, statement cancelled, idle or transaction timeout: each ends before the commit."""
 RETRYABLE_STATES = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
 RIVAL_STATES = frozenset({QUOTA_MOVED, EXCLUSION_VIOLATION, UNIQUE_VIOLATION})
