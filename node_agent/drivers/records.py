@@ -89,6 +89,12 @@ class RecordDirectory(Generic[Record]):
             self.record_file.rename(self.releasing_file)
             sync_directory(self.path)
 
+    @property
+    def was_up(self) -> bool:
+        """Whether the record, also one of an allocation that is taken down, is of a guest that has been up."""
+        record = self._read(self.record_file) or self._read(self.releasing_file)
+        return record is not None and record.state in ("running", "stopped")
+
     def remove_empty(self) -> None:
         """Remove the directory, in which nothing is left; a missing one is fine. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):

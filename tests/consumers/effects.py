@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -29,6 +31,17 @@ def prepare(url: str) -> None:
             )
 
     asyncio.run(make())
+
+
+def event(version: int, prev_version: int | None = None, **members: Any) -> Event:
+    """The event of a version, in an operator's chain unless its predecessor is named."""
+    known: dict[str, Any] = {
+        "version": version, "prev_version": version - 1 if prev_version is None else prev_version,
+        "event_id": uuid.UUID(int=version), "event_type": "things.happened", "occurred_at": datetime.now(UTC),
+        "subject": f"things/{version}", "correlation_id": uuid.UUID(int=0), "tenant_id": None, "operation_key": None,
+        "request_id": None, "leader_id": "1-1", "data": {},
+    }  # fmt: skip
+    return Event(**{**known, **members})
 
 
 def writing(name: str) -> Callable[[Connection, Sequence[Event]], Awaitable[None]]:

@@ -15,8 +15,7 @@ from berth.client import Event
 from berth.client.consumer import Consumer
 from berth.client.consumer_positions import Connection
 from berth.local.servers import LocalPostgres, new_password
-from tests.consumers.effects import Scripted, consumer_of, effects, position, prepare, run_until, writing
-from tests.consumers.test_stories import event
+from tests.consumers.effects import Scripted, consumer_of, effects, event, position, prepare, run_until, writing
 from tests.databases import copied_database
 from tests.support.failover.cluster import Member
 from tests.support.waiting import async_wait_for

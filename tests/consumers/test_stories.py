@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from berth.client import Event, EventStubbed, LogGap, PositionLost
 from berth.client.consumer_positions import Connection
 from berth.local.servers import LocalPostgres
-from tests.consumers.effects import Scripted, consumer_of, effects, position, prepare, run_until, writing
+from tests.consumers.effects import Scripted, consumer_of, effects, event, position, prepare, run_until, writing
 from tests.databases import copied_database
 
 
@@ -26,17 +25,6 @@ def own(postgres_server: LocalPostgres) -> Iterator[tuple[str, psycopg.Connectio
     with copied_database(postgres_server, "template1") as url, psycopg.connect(url, autocommit=True) as database:
         prepare(url)
         yield url, database
-
-
-def event(version: int, prev_version: int | None = None, **members: Any) -> Event:
-    """The event of a version, in an operator's chain unless its predecessor is named."""
-    told: dict[str, Any] = {
-        "version": version, "prev_version": version - 1 if prev_version is None else prev_version,
-        "event_id": uuid.UUID(int=version), "event_type": "things.happened", "occurred_at": datetime.now(UTC),
-        "subject": f"things/{version}", "correlation_id": uuid.UUID(int=0), "tenant_id": None, "operation_key": None,
-        "request_id": None, "leader_id": "1-1", "data": {},
-    }  # fmt: skip
-    return Event(**{**told, **members})
 
 
 class Died(Exception):

@@ -99,6 +99,9 @@ class Seam:
             path, mode, flags = arguments
             makes = flags & MAKES or (isinstance(mode, str) and set(mode) & set("wax"))
             return f"opens {path}" if makes and self._is_below(path) else None
+        if event == "os.truncate" and isinstance(arguments[0], int):
+            name = str(Path(f"/proc/self/fd/{arguments[0]}").readlink())
+            return f"{event} {name}" if self._is_below(name) else None
         if event in CHANGES:
             below = any(self._is_below(argument) for argument in arguments) or arguments[-1] not in (-1, None)
             return f"{event} {arguments[0]}" if below else None

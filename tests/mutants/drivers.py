@@ -17,7 +17,49 @@ PROGRESS = ("tests/node_agent/test_progress_of_phases.py",)
 
 LOOKING = ("tests/drivers/test_looking.py",)
 
+INTERRUPTED = "tests/libvirt_driver/test_interrupted_wipes.py"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "driver: a disk is emptied before it is marked as wiped",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        """        if mark is not None and sampled:
+            mark()
+        os.ftruncate(descriptor, 0)
+        os.fsync(descriptor)
+""",
+        """        os.ftruncate(descriptor, 0)
+        os.fsync(descriptor)
+        if mark is not None and sampled:
+            mark()
+""",
+        (INTERRUPTED,),
+    ),
+    Mutant(
+        "driver: an empty disk is marked as wiped",
+        "agent",
+        f"{LIBVIRT}/disks.py",
+        "if mark is not None and sampled:",
+        "if mark is not None:",
+        (INTERRUPTED,),
+    ),
+    Mutant(
+        "driver: the release of a guest whose disk is gone drops its lease",
+        "agent",
+        f"{LIBVIRT}/release.py",
+        "if not proven and self._must_prove and directory.was_up:",
+        "if False:",
+        (INTERRUPTED,),
+    ),
+    Mutant(
+        "driver: what a provision left without a disk is kept",
+        "agent",
+        f"{LIBVIRT}/release.py",
+        "if not proven and self._must_prove and directory.was_up:",
+        "if not proven and self._must_prove:",
+        (INTERRUPTED,),
+    ),
     Mutant(
         "driver: a hanging look is asked again",
         "agent",

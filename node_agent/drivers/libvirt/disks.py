@@ -121,10 +121,12 @@ class Overwritten:
         return {"overwritten_bytes": self.bytes, "samples_read_back": self.samples, "past_the_page_cache": self.direct}
 
 
-def overwrite(file: Path, stop: threading.Event) -> Overwritten:
+def overwrite(file: Path, stop: threading.Event, mark: Callable[[], None] | None = None) -> Overwritten:
     """Overwrite what the file occupies and prove it by reading back; needs no free space on a file system that writes in place.
 
-    A missing file is fine. Raises OSError if a sample is not zero, or once `stop` is set.
+    `mark` records the proof, and may rename the file: it is called once samples were zero, and before the file is emptied, as
+    nothing can be read back of an empty one. A missing file is fine. Raises OSError if a sample is not zero, or once `stop`
+    is set.
     """
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -143,6 +145,8 @@ def overwrite(file: Path, stop: threading.Event) -> Overwritten:
         step = max(1, len(places) // SAMPLES_MAX)
         sampled = places[::step]
         direct = _all_zero(file, sampled)
+        if mark is not None and sampled:
+            mark()
         os.ftruncate(descriptor, 0)
         os.fsync(descriptor)
     finally:

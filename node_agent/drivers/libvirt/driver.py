@@ -185,8 +185,12 @@ class LibvirtDriver:
         return Plan((up.lease(), *up.guest()), up.result, self._under_way.scope(order.allocation_id))
 
     def release(self, order: ReleaseOrder) -> Plan[ReleaseResult]:
-        """Stop gracefully, then hard; wipe; drop the leases; say what is proven of each."""
-        removal = self._removal(order.allocation_id, order.parameters.graceful_seconds).plan()
+        """Stop gracefully, then hard; wipe; drop the leases; say what is proven of each.
+
+        While nothing is known of the disk of a guest that was up, directory and leases stay, and each attempt fails.
+        """
+        directory = self._node.directory(order.allocation_id)
+        removal = GuestRemoval(self._node, directory, order.parameters.graceful_seconds, must_prove=True).plan()
         return Plan(removal.phases, removal.result, self._under_way.scope(order.allocation_id))
 
     def verb(self, order: VerbOrder) -> Plan[VerbResult]:

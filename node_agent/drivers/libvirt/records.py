@@ -31,6 +31,7 @@ from node_agent.wire.images import BootFirmware, Readiness
 from node_agent.wire.networks import NetworkOrder
 
 log = structlog.get_logger("node_agent.libvirt")
+NAME_BYTES_MAX = 200
 
 
 class GuestRecord(AllocationRecord):
@@ -169,6 +170,8 @@ class GuestDirectory(RecordDirectory[GuestRecord]):
 def _text(file: Path) -> str | None:
     """What the file names; None if there is none. Raises OSError."""
     try:
-        return file.read_text(errors="replace")[:200].strip()
+        # Of a wipe that was cut short the disk has its name already, and its zeros still.
+        with file.open("rb") as named:
+            return named.read(NAME_BYTES_MAX).decode(errors="replace").strip("\0 \n")
     except FileNotFoundError:
         return None

@@ -27,12 +27,16 @@ LOOK_SECONDS = 0.1
 class GuestRemoval(Removal):
     """One attempt to remove one guest, or a part of it."""
 
-    def __init__(self, node: Node, directory: GuestDirectory, grace_seconds: float) -> None:
+    def __init__(
+        self, node: Node, directory: GuestDirectory, grace_seconds: float, must_prove: bool = False
+    ) -> None:  # fmt: skip
+        """`must_prove`: a guest that had been up keeps its directory and leases while nothing is known of its disk."""
         assert directory.allocation_id is not None
         was_there = directory.exists() or node.taken.has(directory.allocation_id)
         super().__init__(directory.allocation_id, node.leases, grace_seconds, was_there)
         self._node = node
         self._directory = directory
+        self._must_prove = must_prove
 
     async def end(self) -> JsonObject:
         """End the guest; afterwards no process of it is there, and libvirt says so. Raises OSError, StillThere."""
@@ -77,18 +81,22 @@ class GuestRemoval(Removal):
         was_wiped, was_empty, before = directory.is_wiped, not _files(directory.path), directory.device_before
         had_disk = directory.disk.exists()
         # The key first: from then on the disk is unreadable, whatever happens to its overwriting.
-        key, seed, variables, disk = [
+        key, seed, variables = [
             await in_thread(partial(overwrite, file, stop), stop)
-            for file in (directory.key, directory.seed, directory.uefi_variables, directory.disk)
+            for file in (directory.key, directory.seed, directory.uefi_variables)
         ]
-        if had_disk:
-            directory.mark_wiped()
+        # Marked in the thread: an agent that is stopped or killed meanwhile leaves the mark, or a disk that can be read back.
+        disk = await in_thread(partial(overwrite, directory.disk, stop, directory.mark_wiped), stop)
         volume = await self._wipe_volume(stop)
         if volume is None and before is not None and not had_disk:
             # The volume of the new disk was named and not made: what there was is wiped.
             was_wiped, before = True, None
             directory.volume_file.unlink(missing_ok=True)
+        # Of a disk that was not there, nothing is known.
+        proven = was_wiped or volume is not None or (had_disk and disk.samples > 0)
         device = directory.device
+        if not proven and self._must_prove and directory.was_up:
+            raise OSError(f"nothing is known of the disk {device}: it was not there, or empty")
         if volume is not None and self._node.disk_pool is not None:
             device = self._node.disk_pool.full_name(self._allocation_id)
         for file in _files(directory.path) - {directory.wiped_disk}:
@@ -97,9 +105,7 @@ class GuestRemoval(Removal):
         gpus = await self._give_back_gpus()
         if not self._wiped:
             proof = DeviceWipe(
-                device=device, kind="disk", method="overwrite", level=WipeLevel.CLEAR,
-                # Of a disk that was not there, nothing is known.
-                proven=was_wiped or volume is not None or (had_disk and disk.samples > 0),
+                device=device, kind="disk", method="overwrite", level=WipeLevel.CLEAR, proven=proven,
                 checked={
                     **_evidence_of(disk, volume), "key_overwritten_bytes": key.bytes, "seed_overwritten_bytes": seed.bytes,
                     "uefi_variables_overwritten_bytes": variables.bytes, "wiped_before": was_wiped, "directory_empty": True,

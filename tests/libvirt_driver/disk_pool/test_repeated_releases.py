@@ -94,12 +94,11 @@ def test_an_empty_directory_proves_nothing(lvm: FakeLvm, tmp_path: Path, pool: s
 
 def test_a_disk_that_is_gone_is_not_proven_by_the_next_attempt(lvm: FakeLvm, tmp_path: Path) -> None:
     driver = driver_in(tmp_path / "node", "vg0/disks")
-    guest_of(driver, volume=VOLUME)
-    no_reset(driver)
-    with pytest.raises(DriverFailure, match="no reset"):
-        released(driver)
-    driver._node.gpus = None
-    assert released(driver) == []
+    directory = guest_of(driver, volume=VOLUME)
+    for _ in range(2):
+        with pytest.raises(DriverFailure, match=f"nothing is known of the disk {VOLUME}"):
+            released(driver)
+    assert directory.volume == VOLUME, "kept, for when the volume is back"
     assert lvm.calls("lvremove") == []
 
 
