@@ -26,7 +26,7 @@ from node_agent.attestation.wire import (
     EnrolmentChallengeRequest,
     TpmKeys,
 )
-from node_agent.clock import ServerClock
+from node_agent.clock import ServerClock, boot_seconds
 from node_agent.connection import (
     CredentialsRefused,
     NodeConnection,
@@ -184,7 +184,10 @@ class Enrolment:
                 token=token, hardware_id=hardware_id, csr_pem=request_pem(private_key_pem), attestation=attestation
             )
             reach(CrashPoint.ENROLMENT_BEFORE_REQUEST)
-            return await enrol(settings.api_url, request, tls, self._paths.enrol)
+            asked_at = boot_seconds()
+            answer = await enrol(settings.api_url, request, tls, self._paths.enrol)
+            self._clock.observe(answer.server_time, boot_seconds() - asked_at)
+            return answer
 
         async def challenge(keys: TpmKeys) -> AttestationChallenge:
             asked = EnrolmentChallengeRequest(token=token, hardware_id=hardware_id, tpm=keys)
@@ -238,7 +241,6 @@ class Enrolment:
     async def _save(self, credentials: Credentials, private_key_pem: str, digest: str) -> None:
         identity = StoredIdentity(credentials=credentials, private_key_pem=private_key_pem, token_sha256=digest)
         self._store.save(identity)
-        self._clock.observe(credentials.server_time)
         await self._take(identity)
 
     async def _take(self, identity: StoredIdentity) -> None:

@@ -6,6 +6,14 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a held answer to an enrolment moves the clock back",
+        "agent",
+        "node_agent/enrolment.py",
+        "self._clock.observe(answer.server_time, boot_seconds() - asked_at)",
+        "self._clock.observe(answer.server_time)",
+        ("tests/node_agent/enrolling/test_clock.py",),
+    ),
+    Mutant(
         "the stop of an agent ends its guests",
         "agent",
         "node_agent/agent.py",
