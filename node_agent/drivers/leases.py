@@ -111,10 +111,11 @@ class Leases:
         return {int(path.stem.removeprefix("slot-")): self._read(path) for path in paths}
 
     def _replace(self, slot: int, lease: Lease) -> None:
-        # Not synced: what a power failure undoes is the expiry of a lease of an earlier boot.
+        # The directory is not synced: what a power failure undoes is the expiry of a lease of an earlier boot. Of a file that is
+        # not synced it could leave the name without the content, and a lease that cannot be read is cleared.
         aside = self._aside(slot)
         try:
-            aside.write_text(lease.model_dump_json())
+            _write_synced(aside, lease.model_dump_json().encode())
             aside.replace(self._path(slot))
         finally:
             aside.unlink(missing_ok=True)
@@ -128,10 +129,7 @@ class Leases:
         # Linked when it is whole: a full disk or a crash leaves no lease without a holder.
         aside = self._aside(slot)
         try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_synced(aside, content)
             path.hardlink_to(aside)
         except FileExistsError as error:
             holder = self._read(path)
@@ -148,6 +146,13 @@ class Leases:
 
     def _path(self, slot: int) -> Path:
         return self._directory / f"slot-{slot}.json"
+
+
+def _write_synced(file: Path, content: bytes) -> None:
+    with file.open("wb") as written:
+        written.write(content)
+        written.flush()
+        os.fsync(written.fileno())
 
 
 def listed(slots: Sequence[int]) -> str:

@@ -6,6 +6,14 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a renewed lease replaces the earlier one unsynced",
+        "agent",
+        "node_agent/drivers/leases.py",
+        "_write_synced(aside, lease.model_dump_json().encode())",
+        "aside.write_text(lease.model_dump_json())",
+        ("tests/node_agent/test_leases.py::test_a_renewed_lease_is_on_the_disk_before_it_replaces_the_earlier_one",),
+    ),
+    Mutant(
         "a held answer to an enrolment moves the clock back",
         "agent",
         "node_agent/enrolment.py",

@@ -51,6 +51,29 @@ def test_a_lease_in_use_is_renewed_and_never_cleared(tmp_path: Path, boot: Boot)
     )
 
 
+def test_a_renewed_lease_is_on_the_disk_before_it_replaces_the_earlier_one(
+    tmp_path: Path, boot: Boot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure could leave an empty file: a lease that cannot be read is cleared, also one in use."""
+    leases, synced, replaced = Leases(tmp_path, LEASE_SECONDS), set[int](), list[bool]()
+    leases.take([0, 1], uuid.uuid4(), 7)
+    sync, replace = os.fsync, os.replace
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        if os.fstat(descriptor).st_size:
+            synced.add(os.fstat(descriptor).st_ino)
+
+    def renamed(source: Path, target: Path) -> None:
+        replaced.append(Path(source).stat().st_ino in synced)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", renamed)
+    leases.tend(lambda _: True)
+    assert replaced == [True, True]
+
+
 def test_an_own_lease_is_cleared_when_it_has_expired_and_not_before(tmp_path: Path, boot: Boot) -> None:
     leases = Leases(tmp_path, LEASE_SECONDS)
     leases.take([3], uuid.uuid4(), 7)
