@@ -67,7 +67,8 @@ class Sequencer:
         while not self._stopping.is_set():
             try:
                 with psycopg.connect(address, autocommit=True) as connection:
-                    require_no_restore_now(connection)
+                    with self._owed(connection):
+                        require_no_restore_now(connection)
                     self._sequence(connection, backoff)
             except PASSING_ERRORS as error:
                 is_restore = isinstance(error, RestoreOpen)

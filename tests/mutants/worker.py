@@ -22,6 +22,32 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     Mutant(
+        "sequencing waits without a limit for whether a restore is open",
+        "worker",
+        "outbox_relay/sequencing.py",
+        """                    with self._owed(connection):
+                        require_no_restore_now(connection)""",
+        """                    if True:
+                        require_no_restore_now(connection)""",
+        ("tests/outbox_relay/test_sequencing.py::test_a_server_that_is_silent_before_the_first_step_is_abandoned",),
+    ),
+    Mutant(
+        "metering ends with a session that its server ended",
+        "worker",
+        "berth/process/passing_states.py",
+        "PASSING_STATES = frozenset({READ_ONLY, IDLE_TOO_LONG, TRANSACTION_TOO_LONG})",
+        "PASSING_STATES = frozenset({READ_ONLY, TRANSACTION_TOO_LONG})",
+        ("tests/consumers/test_passing_states.py",),
+    ),
+    Mutant(
+        "metering ends with a standby that refuses a write",
+        "worker",
+        "berth/process/passing_states.py",
+        "PASSING_STATES = frozenset({READ_ONLY, IDLE_TOO_LONG, TRANSACTION_TOO_LONG})",
+        "PASSING_STATES = frozenset({IDLE_TOO_LONG, TRANSACTION_TOO_LONG})",
+        ("tests/consumers/test_passing_states.py::test_a_standby_that_refuses_a_write_is_followed_by_the_primary",),
+    ),
+    Mutant(
         "each round searches lost workflows from the beginning",
         "worker",
         "worker/sweepers/lost_workflows.py",

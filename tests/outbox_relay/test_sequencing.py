@@ -6,15 +6,22 @@ while several sequencers run and their sessions are terminated.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+import pytest
 
+from berth.process.database_connections import ANSWER_SECONDS_MAX
+from berth.process.restore_gate import require_no_restore_now
 from migrations.roles import Role
+from outbox_relay import sequencing
 from outbox_relay.metrics import Metrics
 from outbox_relay.sequencing import Sequencer
 from outbox_relay.settings import Settings
@@ -212,3 +219,35 @@ def test_batch_is_the_lowest_ids_and_no_more_than_asked(database: psycopg.Connec
     moved = [database.execute("select log_advance(10)").fetchone() for _ in range(4)]
     assert moved == [(10,), (10,), (5,), (0,)]
     assert [row["payload"]["number"] for row in log_rows(database)] == list(range(25))
+
+
+def test_a_server_that_is_silent_before_the_first_step_is_abandoned(
+    database_url: str, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session stops once it is connected, as on a machine that is paused: libpq waits without a limit."""
+    stopping, stopped = threading.Event(), list[int]()
+    settings = Settings(
+        database_url=as_role(database_url, Role.RELAY), nats_url="nats://none", relay_poll_seconds=0.002
+    )
+    sequencer = Sequencer(settings, Metrics(), RelayState(), lambda _: None, stopping)
+    asks = require_no_restore_now
+
+    def silent(connection: psycopg.Connection) -> None:
+        if not stopped:
+            os.kill(connection.info.backend_pid, signal.SIGSTOP)
+            stopped.append(connection.info.backend_pid)
+        asks(connection)
+
+    monkeypatch.setattr(sequencing, "require_no_restore_now", silent)
+    thread = threading.Thread(target=sequencer.run)
+    thread.start()
+    try:
+        after_the_limit = time.monotonic() + 10 * ANSWER_SECONDS_MAX
+        wait_for(lambda: sequencer.abandon_if_silent(after_the_limit), "the silent session to be abandoned")
+        leave_events(database, [1])
+        wait_for(lambda: head_version(database) == 1, "another session to sequence")
+    finally:
+        stopping.set()
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        thread.join()
