@@ -18,10 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from berth.cli.rollout.commands import _Rollout
 from berth.cli.rollout.waves import Standing, wave_sizes, why_left_out, why_not_ready, why_worse
-from berth.client import Node
-from tests.api.calling import Place, new_tenant, rent
+from berth.client import Node, Unavailable
+from tests.api.calling import Place as Where
+from tests.api.calling import new_tenant, rent
 from tests.client.deployment import Deployment
+from tests.cutting import Cut, Place, Plan
 from tests.placement.fleet import ADD_NODES, SEED
 from tests.support.shell import Shell, bare, deployment
 
@@ -111,7 +114,7 @@ def test_waves_follow_one_another_and_a_second_run_has_nothing_to_do(deployment:
 
 def test_a_node_with_an_allocation_is_upgraded(deployment: Deployment, tmp_path: Path) -> None:
     scene = Scene(deployment, tmp_path, 1)
-    made = rent(new_tenant(deployment.admin), Place("eu-1", "h100.slice", None))
+    made = rent(new_tenant(deployment.admin), Where("eu-1", "h100.slice", None))
     assert scene.holders() == [made["allocation_id"]]
     done = scene.upgrade("")
     assert done.exit_code == 0, done.output
@@ -129,6 +132,75 @@ def test_a_wave_that_is_worse_halts_and_is_rolled_back(deployment: Deployment, t
     text = " ".join(done.stdout.split())
     for part in ('"outcome": "upgraded"', "halted: slots out of service: 3; rolled back", '"outcome": "not begun"'):
         assert part in text
+
+
+class Away:
+    """Reads through the proxy are cut `times` times, from the end of a step on: of the command, or of waiting for agents."""
+
+    def __init__(self, scene: Scene, patch: pytest.MonkeyPatch, times: int, after: str = "_commands") -> None:
+        proxy = scene.deployment.proxy
+        scene.shell = Shell(proxy.address, scene.deployment.admin.key)
+        self.plan = Plan(Cut(Place.BEFORE), method="GET", times=times)
+        step = getattr(_Rollout, after)
+
+        def then_away(*arguments: Any) -> Any:
+            failed = step(*arguments)
+            patch.setattr(proxy, "_plan", self.plan)
+            return failed
+
+        patch.setattr(_Rollout, after, then_away)
+
+
+@pytest.mark.parametrize("after", ["_commands", "_wait_ready"], ids=["before agents serve", "while the wave settles"])
+def test_an_api_that_is_away_for_longer_than_a_request_is_tried_again(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    scene = Scene(deployment, tmp_path, 2)
+    away = Away(scene, monkeypatch, times=15, after=after)
+    done = scene.upgrade("--wave 2 --ready-seconds 60 --output json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {
+        "to": "0.3.0", "halted": None, "nodes": [{"node": name, "outcome": "upgraded"} for name in scene.names],
+    }  # fmt: skip
+    assert len(away.plan.made) == 15, "more than the client tries within 3 s"
+
+
+def test_an_api_that_stays_away_halts_the_wave_with_its_rollback_and_an_outcome_of_each_node(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(deployment, tmp_path, 3)
+    Away(scene, monkeypatch, times=10_000)
+    rollback = shlex.quote(scene.command("0.2.0"))
+    done = scene.upgrade(f"--wave 2 --ready-seconds 1 --rollback {rollback} --output json")
+    assert done.exit_code == 1, done.output
+    document = json.loads(done.stdout)
+    assert document["halted"].startswith(f"wave 1: {scene.names[0]}: its state is not known: unreachable: ")
+    outcomes = {one["node"]: one["outcome"] for one in document["nodes"]}
+    for name in scene.names[:2]:
+        assert "; rollback failed: its state is not known: unreachable: " in outcomes[name]
+    assert outcomes[scene.names[2]] == "not begun"
+    assert scene.versions() == ["0.2.0"] * 3, "the command of the rollback ran"
+
+
+def test_an_api_that_is_away_before_the_next_wave_halts_without_a_command(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(deployment, tmp_path, 2)
+    standing = _Rollout._standing
+
+    def unknown(rollout: Any, node: Node) -> Standing:
+        if node.name == scene.names[1]:
+            raise Unavailable("refused", code="unreachable")
+        return standing(rollout, node)
+
+    monkeypatch.setattr(_Rollout, "_standing", unknown)
+    done = scene.upgrade("--wave 1 --wave 1 --ready-seconds 1 --output json")
+    assert done.exit_code == 1, done.output
+    assert json.loads(done.stdout) == {
+        "to": "0.3.0", "halted": "wave 2: not begun: its state is not known: unreachable: refused",
+        "nodes": [{"node": name, "outcome": end} for name, end in zip(scene.names, ("upgraded", "not begun"), strict=True)],
+    }  # fmt: skip
+    assert scene.ran() == scene.names[:1]
 
 
 @pytest.mark.full

@@ -109,8 +109,7 @@ def test_a_wipe_of_an_agent_that_is_stopped_is_proven_by_the_next_one(tmp_path: 
         wiping = asyncio.create_task(stopped_and_wiped(driver))
         await asyncio.to_thread(entered.wait, 30)
         wiping.cancel()
-        await asyncio.sleep(0)
-        goes_on.set()
+        asyncio.get_running_loop().call_soon(goes_on.set)
         with pytest.raises(asyncio.CancelledError):
             await wiping
 

@@ -6,6 +6,28 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "an upgrade of agents ends with the first answer that the API owes",
+        "client",
+        "berth/cli/rollout/commands.py",
+        """            except (Overloaded, Unavailable) as error:
+                why = away = _why_not_known(error)
+            except BerthError as error:
+                why = _why_not_known(error)
+""",
+        """            except (Overloaded, Unavailable, BerthError):
+                raise
+""",
+        ("tests/cli/test_upgrade_command.py",),
+    ),
+    Mutant(
+        "an upgrade of agents fails a wave that settles while the API is away",
+        "client",
+        "berth/cli/rollout/commands.py",
+        "if found and not (is_away and now < gives_up):",
+        "if found:",
+        ("tests/cli/test_upgrade_command.py",),
+    ),
+    Mutant(
         "an old webhook message is accepted",
         "client",
         "berth/client/webhooks.py",

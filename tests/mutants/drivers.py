@@ -96,8 +96,8 @@ MUTANTS: list[Mutant] = [
         "driver: a lease is made in place",
         "agent",
         f"{SHARED}/leases.py",
-        "        aside = self._aside(slot)\n        try:\n            with aside.open",
-        "        aside = path\n        try:\n            with aside.open",
+        "        aside = self._aside(slot)\n        try:\n            _write_synced(aside, content)",
+        "        aside = path\n        try:\n            _write_synced(aside, content)",
         (f"{PLANS}::test_one_of_two_orders_for_a_slot_meets_the_lease_of_the_other[sandbox]",),
     ),
     Mutant(

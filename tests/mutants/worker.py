@@ -23,7 +23,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "sequencing waits without a limit for whether a restore is open",
-        "worker",
+        "relay",
         "outbox_relay/sequencing.py",
         """                    with self._owed(connection):
                         require_no_restore_now(connection)""",

@@ -251,3 +251,4 @@ def test_a_server_that_is_silent_before_the_first_step_is_abandoned(
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
         thread.join()
+    assert len(stopped) == 1

@@ -7,10 +7,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -29,8 +30,9 @@ from berth.cli.session import Session
 from berth.process.json_objects import JsonObject
 
 if TYPE_CHECKING:
-    from berth.client import Client, Node
+    from berth.client import BerthError, Client, Node
 
+Known = TypeVar("Known")
 POLL_SECONDS = 2.0
 TAIL_BYTES = 400
 
@@ -129,6 +131,10 @@ def _show(session: Session, ordered: Plan, progress: Progress) -> None:
     print_aligned(session, rows)
 
 
+def _why_not_known(error: BerthError) -> str:
+    return f"its state is not known: {error.code}: {error.detail}"
+
+
 class _Rollout:
     """One run over all waves. The database is the memory: a run that was interrupted goes on with what has another version."""
 
@@ -139,10 +145,17 @@ class _Rollout:
         self._progress = progress
 
     def run(self, waves: Sequence[Sequence[Node]]) -> None:
-        """Upgrade wave by wave, and halt at the first that does not end well."""
+        """Upgrade wave by wave, and halt at the first that does not end well, or whose end the API does not report in time."""
+        from berth.client import BerthError
+
         for number, nodes in enumerate(waves, 1):
             self._say(f"wave {number} of {len(waves)}: {len(nodes)} nodes")
-            before = {one.name: self._standing(one) for one in nodes}
+            try:
+                ends = self._ready_by()
+                before = {one.name: self._known(partial(self._standing, one), ends) for one in nodes}
+            except BerthError as error:
+                self._progress.halted = f"wave {number}: not begun: {_why_not_known(error)}"
+                break
             failed = self._commands(nodes, self._ordered.command)
             if not failed:
                 failed = self._gate(nodes, before)
@@ -175,27 +188,66 @@ class _Rollout:
         if failed:
             return failed
         ends = time.monotonic() + self._ordered.settle_seconds
+        # An API that is away when the time has passed has as long to return as agents have to serve.
+        gives_up = ends + self._ordered.ready_seconds
         while True:
-            is_last = time.monotonic() >= ends
-            for one in nodes:
-                now = self._client.get_node(str(one.id))
-                why = why_not_ready(now, self._ordered.version) or why_worse(before[one.name], self._standing(now))
-                if why is not None:
-                    failed[one.name] = why
-            if failed or is_last:
-                return failed
-            time.sleep(min(POLL_SECONDS, max(0.0, ends - time.monotonic())))
+            now = time.monotonic()
+            found, is_away = self._look({one.name: partial(self._why_not_well, one, before[one.name]) for one in nodes})
+            if found and not (is_away and now < gives_up):
+                return found
+            if now >= ends and not is_away:
+                return {}
+            time.sleep(POLL_SECONDS if is_away else min(POLL_SECONDS, max(0.0, ends - time.monotonic())))
 
     def _wait_ready(self, versions: dict[str, str]) -> dict[str, str]:
         """Why nodes do not serve with their version in time; empty: all do."""
-        ends = time.monotonic() + self._ordered.ready_seconds
+        ends = self._ready_by()
         waiting = dict(versions)
         while True:
-            why = {name: why_not_ready(self._client.get_node(name), version) for name, version in waiting.items()}
-            found = {name: reason for name, reason in why.items() if reason is not None}
+            asks = {name: partial(self._why_not_ready, name, version) for name, version in waiting.items()}
+            found, _ = self._look(asks)
             if not found or time.monotonic() >= ends:
                 return {name: f"{reason} after {self._ordered.ready_seconds:.0f} s" for name, reason in found.items()}
             waiting = {name: version for name, version in waiting.items() if name in found}
+            time.sleep(POLL_SECONDS)
+
+    def _ready_by(self) -> float:
+        return time.monotonic() + self._ordered.ready_seconds
+
+    def _why_not_ready(self, name: str, version: str) -> str | None:
+        return why_not_ready(self._client.get_node(name), version)
+
+    def _why_not_well(self, node: Node, before: Standing) -> str | None:
+        now = self._client.get_node(str(node.id))
+        return why_not_ready(now, self._ordered.version) or why_worse(before, self._standing(now))
+
+    def _look(self, asks: Mapping[str, Callable[[], str | None]]) -> tuple[dict[str, str], bool]:
+        """What is wrong with each node by now, and whether the API is away: then it is asked for no further node."""
+        from berth.client import BerthError, Overloaded, Unavailable
+
+        found: dict[str, str] = {}
+        away: str | None = None
+        for name, ask in asks.items():
+            try:
+                why = away or ask()
+            except (Overloaded, Unavailable) as error:
+                why = away = _why_not_known(error)
+            except BerthError as error:
+                why = _why_not_known(error)
+            if why is not None:
+                found[name] = why
+        return found, away is not None
+
+    def _known(self, ask: Callable[[], Known], ends: float) -> Known:
+        """What `ask` returns, tried until `ends` while the API does not answer or sheds load. Raises what `ask` raises."""
+        from berth.client import Overloaded, Unavailable
+
+        while True:
+            try:
+                return ask()
+            except (Overloaded, Unavailable):
+                if time.monotonic() >= ends:
+                    raise
             time.sleep(POLL_SECONDS)
 
     def _standing(self, node: Node) -> Standing:

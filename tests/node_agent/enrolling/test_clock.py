@@ -57,7 +57,7 @@ class Node:
         """The node has a certificate, and knows the server's time."""
         async with self.plane.running():
             await self.enrolment.establish()
-            # So much has the server's clock counted, too, although the scripted one stands still.
+            # So much has the server's clock counted, too, although the scripted one did not.
             self.seconds += 600
             try:
                 yield
