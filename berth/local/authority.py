@@ -66,7 +66,10 @@ class Authority:
 
 
 def ensure_authority(directory: Path, trust_domain: str) -> Authority:
-    """The authority in `directory`, made where missing; the listeners' certificates are renewed in time."""
+    """The authority in `directory`, made where missing; the listeners' certificates are renewed in time.
+
+    A call that was cut short anywhere, or one of `name_listeners`, is completed by the next one.
+    """
     files = Authority(
         ca_certificate=directory / "node-ca.pem",
         ca_certificates=directory / "node-ca.pem",
@@ -89,9 +92,9 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         _make_ca(files.ca_certificate, files.ca_key, f"{trust_domain} development node CA")
     if not files.deploy_ca_certificate.exists():
         _make_ca(files.deploy_ca_certificate, files.deploy_ca_key, f"{trust_domain} development deploy CA")
-    if _days_left(files.listener_certificate) < LISTENER_RENEW_DAYS:
+    if _is_due(files.listener_certificate, files.listener_key):
         _make_listener(files, "node listener", files.listener_certificate, files.listener_key)
-    if _days_left(files.console_certificate) < LISTENER_RENEW_DAYS:
+    if _is_due(files.console_certificate, files.console_key):
         _make_listener(files, "console listener", files.console_certificate, files.console_key)
     if not files.webhook_keys.exists():
         write_secret(files.webhook_keys, _new_webhook_keys(files.task_signing_key))
@@ -103,6 +106,7 @@ def ensure_authority(directory: Path, trust_domain: str) -> Authority:
         write_secret(files.task_verifying_keys, _public_pem(files.task_signing_key))
     if not files.root_key.exists():
         write_secret(files.root_key, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+    if not files.root_keys.exists():
         write_secret(files.root_keys, _public_pem(files.root_key))
     sign_present_keys(files)
     return files
@@ -157,8 +161,15 @@ def days_left(certificate: Path) -> float:
     return (until - _now()) / datetime.timedelta(days=1)
 
 
-def _days_left(certificate: Path) -> float:
-    return days_left(certificate) if certificate.exists() else 0.0
+def _is_due(certificate: Path, key: Path) -> bool:
+    """Whether a listener needs a certificate: it has none, or not for long, or that of an earlier key.
+
+    The key is written first: a process that was killed before the certificate has left the earlier one.
+    """
+    if not (certificate.exists() and key.exists()) or days_left(certificate) < LISTENER_RENEW_DAYS:
+        return True
+    held = serialization.load_pem_private_key(key.read_bytes(), None).public_key()
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).public_key() != held
 
 
 def _now() -> datetime.datetime:

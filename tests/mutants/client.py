@@ -6,6 +6,14 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     Mutant(
+        "a local stack keeps a listener's certificate of an earlier key",
+        "client",
+        "berth/local/authority.py",
+        "return x509.load_pem_x509_certificate(certificate.read_bytes()).public_key() != held",
+        "return False",
+        ("tests/berth/authority/test_killed.py",),
+    ),
+    Mutant(
         "an upgrade of agents ends with the first answer that the API owes",
         "client",
         "berth/cli/rollout/commands.py",
