@@ -21,6 +21,7 @@ from berth.process.poolers import pooler_behind
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
 from orchestrator.edge.console_listener import ConsoleListener
+from orchestrator.edge.ending.orderly_stop import OrderlyStop
 from orchestrator.edge.listeners import metrics_server, node_server, public_server
 from orchestrator.heap import collect_when_due, settle_heap
 from orchestrator.http.services import Services
@@ -37,8 +38,6 @@ KEYS_OF_OTHERS = {
     "BERTH_TASK_SIGNING_KEY_FILE": "only the worker may have the key that signs tasks",
 }
 """Variables with which no listener starts, and why."""
-LAST_MESSAGES_SECONDS_MAX = 1.0
-"""How long a stop waits until every stream and socket has sent its last message."""
 
 log = structlog.get_logger("orchestrator")
 
@@ -98,23 +97,12 @@ async def _run(settings: Settings, listen: str) -> None:
         metrics = metrics_server(application.metrics_listener(services), settings, settings.metrics_port)
         listeners.append(_Listener("metrics", metrics))
 
-    async def stop() -> None:
-        # Streams end first: a listener that stops cuts off those that have not sent their last message.
-        try:
-            services.dispatcher.close()
-            await asyncio.gather(
-                services.feed.close(LAST_MESSAGES_SECONDS_MAX), services.consoles.close(LAST_MESSAGES_SECONDS_MAX)
-            )
-        finally:
-            if consoles is not None:
-                consoles.stop()
-            for listener in listeners:
-                listener.server.should_exit = True
-
+    servers = [listener.server for listener in listeners]
+    stop = OrderlyStop(services, servers, consoles, settings.graceful_stop_seconds)
     loop = asyncio.get_running_loop()
     stopping: set[asyncio.Task[None]] = set()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: stopping.add(asyncio.create_task(stop())))
+        loop.add_signal_handler(number, lambda: stopping.add(asyncio.create_task(stop.run())))
     settle_heap()
     collecting = asyncio.create_task(collect_when_due())
     collecting.add_done_callback(_end_if_died)

@@ -73,7 +73,9 @@ class Settings(
     node_api_url: str = Field("https://127.0.0.1:8443", description="where nodes reach the node listener")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics and health listener")
     metrics_port: int | None = Field(None, ge=1, le=65535, description="port of the metrics and health listener")
-    graceful_stop_seconds: int = Field(3, ge=0, description="how long requests may run on after SIGTERM")
+    graceful_stop_seconds: int = Field(
+        15, ge=0, description="how long requests may run on after SIGTERM; connections without one are closed at once"
+    )
     startup_seconds_max: float = Field(60.0, gt=0, description="how long to wait for the database at start")
     otlp_endpoint: str | None = Field(None, description="http(s):// address of an OTLP collector; default: no traces")
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="share of allocations that are traced")

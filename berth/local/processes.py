@@ -22,7 +22,7 @@ from berth.local.servers import require_free_port
 from migrations.roles import Role
 
 READY_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 20.0
 LOG_LINES_SHOWN = 5
 GUEST_MEMORY_BYTES = 128 << 20
 GUEST_DISK_BYTES = 1 << 30
@@ -353,7 +353,7 @@ class ChildProcess:
             self.process.terminate()
 
     def wait_ended(self) -> None:
-        """Return when the process has ended; after 10 s it and what it started are killed."""
+        """Return when the process has ended; after 20 s it and what it started are killed."""
         if self.process is None:
             return
         try:

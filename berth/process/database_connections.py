@@ -17,7 +17,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import psycopg
+from psycopg import waiting
 from psycopg.abc import RV, PQGen
+from psycopg.pq import TransactionStatus
 
 from berth.process.deposed_servers import is_deposed, other_servers, require_standby
 from berth.process.poolers import UNSUPPORTED, refusal_of
@@ -27,6 +29,8 @@ ANSWER_SECONDS_MAX = 13.0
 """Beyond what a statement of Berth may take: waits for locks are bounded by `lock_timeout`."""
 ALIVE_SECONDS_MAX = 2.0
 """For a statement that does nothing, which tests an idle connection."""
+WAKE_SECONDS = 0.1
+"""How often a wait for an answer wakes to see whether the socket is still open, as psycopg's own does."""
 SILENCE_SECONDS = 60.0
 """How long after a server has not answered a new connection asks how many commits wait for a standby."""
 
@@ -54,8 +58,9 @@ def was_silent() -> bool:
 class AnsweringConnection(psycopg.AsyncConnection[Any]):
     """A connection that fails with `OperationalError` if the server owes an answer for longer than `answer_seconds_max`.
 
-    Its socket is shut down then. The statement is not cancelled: PostgreSQL ends a commit's wait for a standby with success
-    when it is cancelled, and the next failover would lose what was acknowledged. The outcome is unknown to the caller.
+    Its socket is shut down then, and when the task that waits for an answer is cancelled. The statement is never cancelled:
+    PostgreSQL ends a commit's wait for a standby with success when it is cancelled, and the next failover would lose what was
+    acknowledged. The outcome is unknown to the caller.
     """
 
     answer_seconds_max: float = ANSWER_SECONDS_MAX
@@ -100,12 +105,18 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
                 )
             options |= others
 
-    async def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
-        """As `AsyncConnection.wait`, through which every statement goes."""
+    async def wait(self, gen: PQGen[RV], interval: float = WAKE_SECONDS, timeout: float | None = None) -> RV:
+        """As `AsyncConnection.wait`, through which every statement goes; a cancelled task ends the connection."""
         timer = asyncio.get_running_loop().call_later(self.answer_seconds_max, self._shut)
+        _waiting[self] = time.monotonic()
         try:
-            return await super().wait(gen, *arguments, **options)
+            return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.abandon()  # psycopg would send a cancel request
+            raise
         finally:
+            _waiting.pop(self, None)
             timer.cancel()
             if self.is_shut:
                 # The answer came in the moment of the shutdown (a process that was paused): the connection is of no more use.
@@ -129,12 +140,32 @@ class AnsweringConnection(psycopg.AsyncConnection[Any]):
             return False
         return True
 
-    def _shut(self) -> None:
+    def abandon(self) -> None:
+        """Shut down the socket: what waits for an answer fails with `OperationalError`, and PostgreSQL goes on with it."""
         self.is_shut = True
-        if not self.of_standby:
-            note_silence()
         with suppress(psycopg.Error):
             shut(self.fileno())
+
+    def _shut(self) -> None:
+        if not self.of_standby:
+            note_silence()
+        self.abandon()
+
+
+_waiting: dict[AnsweringConnection, float] = {}
+"""The connections of this process on which the server owes an answer, and since when (monotonic time)."""
+
+
+def abandon_statements(older_than_seconds: float) -> int:
+    """End each connection on which the server owes an answer for so long, as its silence would; return how many.
+
+    For a process that stops: its callers are answered while it can still answer.
+    """
+    before = time.monotonic() - older_than_seconds
+    owed = [connection for connection, since in _waiting.items() if since <= before]
+    for connection in owed:
+        connection.abandon()
+    return len(owed)
 
 
 class RestoringConnection(AnsweringConnection):

@@ -11,6 +11,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,8 +19,12 @@ import structlog
 import uvicorn
 
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts, Source
+from orchestrator.edge.connection_parts import ListenerState
+from orchestrator.edge.connections import BoundedHttpProtocol
+from orchestrator.edge.ending.listening_sockets import drop_new
 from orchestrator.edge.handshakes import HandshakeTurns, wait_for_hello, wait_readable
 from orchestrator.edge.proxy_protocol import HeaderRefused, read_source
+from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
 from orchestrator.edge.sources import TrustedProxies, canonical
 from orchestrator.edge.tls import ReloadedContext
 from orchestrator.http import metrics
@@ -31,6 +36,10 @@ PARKED_SECONDS_MAX = 25.0
 """How much longer a connection of a flooding address may wait for its turn."""
 LAST_SECONDS = 0.1
 """Least time of a handshake that has begun."""
+UNDER_WAY_SECONDS = 0.1
+"""How long a server that stops accepts connections whose first packet was answered before: more than a round trip."""
+HAND_OVER_SECONDS_MAX = 1.0
+"""How long a server that stops waits for handshakes that have begun."""
 PAUSE_SECONDS = 0.1
 """Between attempts to accept while there are no file descriptors."""
 ACCEPTED_AT_ONCE_MAX = 32
@@ -55,6 +64,8 @@ class AcceptingServer(uvicorn.Server):
         self._turns = HandshakeTurns()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self.server_state: ListenerState = ListenerState()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Bind and accept. Ends the process as uvicorn does where the address is in use."""
@@ -62,16 +73,42 @@ class AcceptingServer(uvicorn.Server):
         self._listening.setblocking(False)
         self._listening.listen(self.config.backlog)
         await super().startup(sockets=[])
-        self._run(self._accept(self._listening))
+        self._accepting = asyncio.create_task(self._accept(self._listening))
+
+    async def stop_accepting(self) -> None:
+        """Accept what has connected, and no more; from now on each response ends its connection."""
+        self.server_state.stopping = True
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        listening, self._listening = self._listening, None
+        if listening is None or self._accepting is None:
+            return
+        drop_new(listening)
+        await asyncio.sleep(UNDER_WAY_SECONDS)
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
+        with suppress(OSError):
+            while True:
+                self._accept_one(listening)
+        listening.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and end what has not begun; then as uvicorn does."""
+        await self.stop_accepting()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=HAND_OVER_SECONDS_MAX)
         for task in self._tasks:
             task.cancel()
         self._turns.close()
-        if self._listening is not None:
-            self._listening.close()
         await super().shutdown(sockets)
+
+    def cut_streams(self) -> None:
+        """End each stream and socket whose client has not read its last message."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedWebSocketProtocol) or (
+                isinstance(connection, BoundedHttpProtocol) and connection.is_streaming()
+            ):
+                connection.abort()
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -83,13 +120,17 @@ class AcceptingServer(uvicorn.Server):
             await wait_readable(listening)
             try:
                 for _ in range(ACCEPTED_AT_ONCE_MAX):
-                    connection, address = listening.accept()
-                    self._take(connection, (address[0], address[1]))
+                    self._accept_one(listening)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 pass
             except OSError as error:
                 log.warning("cannot accept connections", why=str(error))
                 await asyncio.sleep(PAUSE_SECONDS)
+
+    def _accept_one(self, listening: socket.socket) -> None:
+        """Accept one connection. Raises `BlockingIOError` if there is none."""
+        connection, address = listening.accept()
+        self._take(connection, (address[0], address[1]))
 
     async def _serve_plain(self, connection: socket.socket) -> None:
         """Hand over a connection that begins with a request; its protocol counts it, and says so where it is one too many."""

@@ -24,6 +24,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts
+from orchestrator.edge.connection_parts import ListenerState, Pipeline, SmallEvent
 from orchestrator.edge.ended_transport import ENDED
 from orchestrator.edge.sources import canonical
 from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
@@ -42,6 +43,10 @@ UNREAD_SECONDS_MAX = 20.0
 LINGER_SECONDS = 2.0
 """How long what a client still sends is discarded, so that it can read its response first (RFC 9112 §9.6)."""
 LINGER_BYTES_MAX = 1024 * 1024
+STOPPING_IDLE_SECONDS = 0.2
+"""How long a connection without a request stays open after its server began to stop: a request may be on its way."""
+STOPPING_LINGER_SECONDS = 0.3
+"""As `LINGER_SECONDS`, for such a connection: it has no response to read."""
 
 UNREADABLE = "the request is not HTTP/1.1: check the request line and headers for control characters"
 _UNREADABLE = Malformed(UNREADABLE)
@@ -62,25 +67,6 @@ def _end_if_unread(cycle: weakref.ref[RequestResponseCycle]) -> None:
     found = cycle()
     if found is not None and found.more_body:
         found.keep_alive = False
-
-
-class _SmallEvent(asyncio.Event):
-    """An event for the few tasks of a connection, in a tenth of the memory: its waiters are a list, not a deque.
-
-    Each connection has one that says whether it can be written to, and one for its request's body.
-    """
-
-    def __init__(self, *, is_set: bool = False) -> None:
-        self._waiters: list[asyncio.Future[bool]] = []  # type: ignore[assignment]
-        self._value = is_set
-
-
-class _Pipeline(list[Any]):
-    """Requests that wait for the response before theirs, the newest first; a list for its memory, too."""
-
-    def appendleft(self, waiting: Any) -> None:
-        """As a deque's; there are at most `PIPELINED_MAX`."""
-        self.insert(0, waiting)
 
 
 class _ResponseTransport:
@@ -112,7 +98,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, counts: ConnectionCounts, accepted: Accepted | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.pipeline = _Pipeline()  # type: ignore[assignment]
+        self.pipeline = Pipeline()  # type: ignore[assignment]
         self._counts = counts
         self._accepted = accepted
         self._uncount: Callable[[], None] | None = None
@@ -123,7 +109,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._upgraded = False  # whether another protocol has the connection now
         self._lingers = False  # whether it ends soon, whatever the client does
         self._discarded = 0
-        self._head_done = False
+        self._stopping = False  # whether its server stops
+        self._stop_timer: asyncio.TimerHandle | None = None
+        self._head_done = True
         self._head_bytes = 0
         self._progress = False  # whether the last piece of data ended anything
         self._unparsed = 0
@@ -131,7 +119,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """The first request's head is due."""
         super().connection_made(transport)
-        self.flow._is_writable_event = _SmallEvent(is_set=True)
+        self.flow._is_writable_event = SmallEvent(is_set=True)
         self._response_transport: Any = _ResponseTransport(self)
         if self._accepted is not None:
             self.client, self._uncount = self._accepted.client, self._accepted.uncount
@@ -142,6 +130,36 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._refuse_connection("too many connections are open here; close some, or retry later")
         else:
             self._expect_head()
+        if isinstance(self.server_state, ListenerState) and self.server_state.stopping:
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """The server stops: answer the requests that are here or arrive within a moment, then end the connection."""
+        if self._stopping or self._lingers:
+            return
+        self._stopping = True
+        if self._is_idle():
+            self._stop_timer = self.loop.call_later(STOPPING_IDLE_SECONDS, self._end_idle)
+        else:
+            self.cycle.keep_alive = False
+
+    def is_streaming(self) -> bool:
+        """Whether a response without a known end has begun."""
+        cycle = self.cycle
+        return cycle is not None and bool(
+            cycle.response_started and cycle.chunked_encoding and not cycle.response_complete
+        )
+
+    def _end_idle(self) -> None:
+        self._stop_timer = None
+        if not self._is_idle():
+            return  # the response to the request that came ends the connection
+        if not self._head_done:
+            self._stop_timer = self.loop.call_later(STOPPING_IDLE_SECONDS, self._end_idle)
+        elif self.transport.can_write_eof():
+            self._linger(STOPPING_LINGER_SECONDS)  # a request that is on its way meets an end, and no reset
+        else:
+            self.transport.close()
 
     def _refuse_connection(self, detail: str) -> None:
         """Say why, and end the connection at once: lingering would hold what the bound is for."""
@@ -154,6 +172,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is due any more, and nothing of the connection is kept (orchestrator/edge/ended_transport.py)."""
         self._forget_timers()
+        if self._stop_timer is not None:
+            self._stop_timer.cancel()
         if self._uncount is not None:
             self._uncount()
             self._uncount = None
@@ -215,7 +235,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not before:
             self.cycle.transport = self._response_transport
-            self.cycle.message_event = _SmallEvent()  # its task has not begun
+            self.cycle.message_event = SmallEvent()  # its task has not begun
+            if self._stopping:
+                self.cycle.keep_alive = False
             self.scope["state"]["end_if_unread"] = partial(_end_if_unread, weakref.ref(self.cycle))
 
     def on_body(self, body: bytes) -> None:
@@ -306,7 +328,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         head = b"%b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (STATUS_LINES[problem.status], MEDIA_TYPE.encode(), len(body)) + body)
 
-    def _linger(self) -> None:
+    def _linger(self, seconds: float = LINGER_SECONDS) -> None:
         """Send no more, and discard what still comes, for a moment."""
         self._deaf = self._lingers = True
         self._forget_timers()
@@ -314,7 +336,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._timer = self.loop.call_later(LINGER_SECONDS, self._end_lingering)
+        self._timer = self.loop.call_later(seconds, self._end_lingering)
 
     def _end_lingering(self) -> None:
         self._timer = None

@@ -24,6 +24,8 @@ from orchestrator.settings import Settings
 
 IDLE_SECONDS_MAX = 30
 """How long a served connection may send nothing."""
+LAST_ANSWERS_SECONDS = 1
+"""Between the end of the statements that are not answered and that of the requests, when a process stops."""
 NODE_IDLE_SECONDS_MAX = 90
 """The same of a node's, which would pay for another handshake."""
 
@@ -135,6 +137,7 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
 def _config(app: App, settings: Settings, host: str, port: int, protocol: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, date_header=True,
-        loop="uvloop", http=protocol, lifespan="auto", timeout_graceful_shutdown=settings.graceful_stop_seconds,
+        loop="uvloop", http=protocol, lifespan="auto",
+        timeout_graceful_shutdown=settings.graceful_stop_seconds + LAST_ANSWERS_SECONDS,
         backlog=4096, timeout_keep_alive=IDLE_SECONDS_MAX, proxy_headers=False, ws="none",
     )  # fmt: skip

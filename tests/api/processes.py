@@ -53,6 +53,20 @@ def started_public_process(
     launcher: str | None = None,
 ) -> Iterator[httpx.Client]:
     """As `public_process`, whether or not it is `ready`."""
+    with stoppable_public_process(database_url, directory, settings, ready=ready, launcher=launcher) as (http, _):
+        yield http
+
+
+@contextmanager
+def stoppable_public_process(
+    database_url: str,
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    ready: bool = True,
+    launcher: str | None = None,
+) -> Iterator[tuple[httpx.Client, ChildProcess]]:
+    """As `public_process`, with the process itself, which the test may end."""
     directory.mkdir(exist_ok=True)
     endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))
     metrics_port = _metrics_ports[endpoints.public_port] = free_port()
@@ -63,7 +77,7 @@ def started_public_process(
         if ready:
             process.wait_ready()
         with httpx.Client(base_url=endpoints.api_url, timeout=WAIT_SECONDS_MAX) as http:
-            yield http
+            yield http, process
     finally:
         process.terminate()
         process.wait_ended()

@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from berth.process.database_connections import AnsweringConnection
-from orchestrator.database.calls import COMMITS_WAITING_MAX, CallGroup
-from orchestrator.database.transactions import Database, connect_database
+from orchestrator.database.calls import COMMITS_WAITING_MAX
+from orchestrator.database.transactions import Database
 from orchestrator.problems import DatabaseUnavailable, OutcomeUnknown, Overloaded
 from tests.at_length import at_length
 from tests.support.failover.cluster import Cluster, Member, running_cluster
+from tests.support.failover.writes import (
+    ANSWER_SECONDS,
+    TABLE,
+    WRITES,
+    Write,
+    connected,
+    rows_of,
+    write_at_once,
+    write_by_call,
+)
 from tests.support.waiting import wait_for
 
-ANSWER_SECONDS = 2.0
-"""What these tests give a server to answer, so that they need not wait for what production gives."""
 REFUSALS = (DatabaseUnavailable, OutcomeUnknown, Overloaded)
-_INSERT = "insert into written (writer, number) values (:writer, :number)"
-_CALL = "with w as (insert into written values (%(writer)s, %(number)s) returning 1) select count(*) from w"
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
     """Three servers with a table, whose commits wait for a standby."""
     with running_cluster(server_directory / f"cluster-{uuid.uuid4().hex[:8]}") as running:
         with psycopg.connect(running.a.url(), autocommit=True) as connection:
-            connection.execute("create table written (writer text, number integer, primary key (writer, number))")
+            connection.execute(TABLE)
         running.a.wait_for_commits_of(running.b, running.c)
         wait_for(lambda: _has_table(running.b) and _has_table(running.c), "both standbys have the table")
         yield running
@@ -41,44 +47,6 @@ def cluster(server_directory: Path) -> Iterator[Cluster]:
 def _has_table(member: Member) -> bool:
     with psycopg.connect(member.url(), autocommit=True) as connection:
         return connection.execute("select to_regclass('written')").fetchone() != (None,)
-
-
-@asynccontextmanager
-async def connected(
-    cluster: Cluster, url: str = "", answer_seconds_max: float = ANSWER_SECONDS
-) -> AsyncIterator[Database]:
-    """The pools of a process on this cluster, or at this address."""
-    database = connect_database(
-        url or cluster.url, pool_size=4, reserve_size=2, lock_timeout_seconds=2, transaction_timeout_seconds=20,
-        application="test", answer_seconds_max=answer_seconds_max,
-    )  # fmt: skip
-    database = database.for_platform()
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-async def write_in_transaction(database: Database, writer: str, number: int) -> None:
-    """One row, with BEGIN and COMMIT."""
-    async with database.transaction() as tx:
-        await tx.execute(_INSERT, {"writer": writer, "number": number})
-
-
-async def write_at_once(database: Database, writer: str, number: int) -> None:
-    """One row, as a statement that is its own transaction."""
-    async with database.autocommit() as tx:
-        await tx.execute(_INSERT, {"writer": writer, "number": number})
-
-
-async def write_by_call(database: Database, writer: str, number: int) -> None:
-    """One row, over the connections of calls."""
-    async with database.function_call(CallGroup.CREATES) as call:
-        await call.value(_CALL, {"writer": writer, "number": number})
-
-
-Write = Callable[[Database, str, int], Awaitable[None]]
-WRITES: dict[str, Write] = {"transaction": write_in_transaction, "autocommit": write_at_once, "call": write_by_call}
 
 
 class Writers:
@@ -122,12 +90,6 @@ class Writers:
         """Let each end what it does."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
-
-
-def rows_of(member: Member) -> set[tuple[str, int]]:
-    """What this server has."""
-    with psycopg.connect(member.url(), autocommit=True) as connection:
-        return set(connection.execute("select writer, number from written").fetchall())
 
 
 @pytest.mark.parametrize("how", at_length(["killed", "frozen"], ["killed"]))

@@ -40,6 +40,7 @@ from tests.mutants.barriers import (
     replicas,
     restore_reports,
     restores,
+    stopping,
     tenant_filters,
     upgrades,
 )
@@ -165,6 +166,7 @@ MODULES = (
     epochs,
     failovers,
     readiness,
+    stopping,
     outer_guards,
     replicas,
     upgrades,

@@ -17,7 +17,7 @@ import pytest
 
 from berth.process.combined_calls import CombinedCalls
 from orchestrator.app import build_services, node_listener
-from orchestrator.edge.connections import _Pipeline, _SmallEvent
+from orchestrator.edge.connection_parts import Pipeline, SmallEvent
 from orchestrator.edge.listeners import PEER_MEMBERS
 from orchestrator.http.asgi import App, Message
 from orchestrator.nodes.certificates import node_identity, node_uri
@@ -140,7 +140,7 @@ async def _answered(app: App, scope: dict[str, Any], answers: Counter[int]) -> N
 @pytest.mark.parametrize("cleared", [False, True])
 def test_the_event_of_a_connection_wakes_every_waiter_as_any_event(cleared: bool) -> None:
     async def scene() -> None:
-        event = _SmallEvent()
+        event = SmallEvent()
         first, cancelled, last = (asyncio.create_task(event.wait()) for _ in range(3))
         await let_others_run()
         cancelled.cancel()
@@ -150,13 +150,13 @@ def test_the_event_of_a_connection_wakes_every_waiter_as_any_event(cleared: bool
             event.clear()
         assert (await first, await last) == (True, True)
         assert event.is_set() is not cleared
-        assert await _SmallEvent(is_set=True).wait()
+        assert await SmallEvent(is_set=True).wait()
 
     asyncio.run(scene())
 
 
 def test_pipelined_requests_are_served_in_their_order() -> None:
-    pipeline = _Pipeline()
+    pipeline = Pipeline()
     for number in range(3):
         pipeline.appendleft(number)
     assert [pipeline.pop() for _ in range(3)] == [0, 1, 2]

@@ -148,7 +148,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "waiting: a connection cannot be written to at first",
         "edge",
-        "orchestrator/edge/connections.py",
+        "orchestrator/edge/connection_parts.py",
         "        self._value = is_set\n",
         "        self._value = False\n",
         _EVENT,
@@ -156,7 +156,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "waiting: the newest pipelined request is served first",
         "edge",
-        "orchestrator/edge/connections.py",
+        "orchestrator/edge/connection_parts.py",
         "        self.insert(0, waiting)",
         "        self.append(waiting)",
         (f"{_WAITING}::test_pipelined_requests_are_served_in_their_order",),

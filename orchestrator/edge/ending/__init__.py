@@ -1,0 +1,1 @@
+"""How the API ends: its listening sockets, and the order in which a process stops."""

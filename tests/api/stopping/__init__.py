@@ -1,0 +1,1 @@
+"""SIGTERM to the API: what clients see of it."""

@@ -1,0 +1,1 @@
+"""Commits that no standby has confirmed: what their callers get, and that nothing is acknowledged that a failover may lose."""
