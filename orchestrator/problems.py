@@ -345,6 +345,10 @@ class OutcomeUnknown(Problem):
     retry_after_seconds = 1
 
 
+class NotConfirmed(OutcomeUnknown, DatabaseUnavailable):
+    """The primary may show commits that no standby has (berth/process/unconfirmed_commits.py): an answer could be lost."""
+
+
 class Overloaded(Problem):
     """A bound was reached; nothing was done."""
 

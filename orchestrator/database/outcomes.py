@@ -84,6 +84,13 @@ class RestoreRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class NotConfirmedYet:
+    """No connection was made: the primary may show commits that no standby has. `why` is a sentence that says so."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLost:
     """The connection failed, or the server closed it."""
 
@@ -97,5 +104,5 @@ class Unforeseen:
 
 Failure = (
     RolledBack | LockTimeout | RivalCommitted | BoundReached | QuotaReached | LeaderRefused | ConstraintRefused | TimeOverflow
-    | ServerRefused | RestoreRefused | ConnectionLost | Unforeseen
+    | ServerRefused | RestoreRefused | NotConfirmedYet | ConnectionLost | Unforeseen
 )  # fmt: skip

@@ -10,6 +10,7 @@ import sqlalchemy.exc
 
 from berth.process.passing_states import PASSING_STATES, READ_ONLY
 from berth.process.restore_gate import RestoreOpen
+from berth.process.unconfirmed_commits import NoStandbyConfirms
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -18,6 +19,7 @@ from orchestrator.database.outcomes import (
     Failure,
     LeaderRefused,
     LockTimeout,
+    NotConfirmedYet,
     QuotaReached,
     RestoreRefused,
     RivalCommitted,
@@ -100,6 +102,8 @@ def decode(error: sqlalchemy.exc.DBAPIError) -> Failure:
         return ServerRefused()
     if isinstance(error.orig, RestoreOpen):
         return RestoreRefused(str(error.orig))
+    if isinstance(error.orig, NoStandbyConfirms):
+        return NotConfirmedYet(str(error.orig))
     if is_loss(error):
         return ConnectionLost()
     if state is not None and state.startswith(CONSTRAINT_VIOLATED):

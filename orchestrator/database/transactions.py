@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, was_silent
 from berth.process.json_objects import JsonObject
+from berth.process.unconfirmed_commits import require_confirmed
 from orchestrator.database.calls import (
     LINK,
     CallConnections,
@@ -34,6 +35,7 @@ from orchestrator.database.outcomes import (
     BoundReached,
     ConnectionLost,
     LockTimeout,
+    NotConfirmedYet,
     QuotaReached,
     RestoreRefused,
     RolledBack,
@@ -48,6 +50,7 @@ from orchestrator.database.sqlstates import decode, is_loss
 from orchestrator.operations.refusals import OperationQuotaExceeded, OperationTableFull
 from orchestrator.problems import (
     DatabaseUnavailable,
+    NotConfirmed,
     OperationInProgress,
     OutcomeUnknown,
     Overloaded,
@@ -321,6 +324,8 @@ def _meaning(error: Exception, committing: bool) -> Exception:
             return DatabaseUnavailable(
                 "the database cannot take this now (disk, memory, connections or time); nothing was done"
             )
+        case NotConfirmedYet(why):
+            return NotConfirmed(why)
         case RestoreRefused(why):
             return RestoreInProgress(f"{why}; nothing was done")
         case ConnectionLost() if committing:
@@ -353,10 +358,17 @@ def connect_database(
     session: dict[str, Any] = {"options": options, "application_name": application, **LINK}
 
     async def connect(*arguments: Any, **parameters: Any) -> TenantConnection:
-        connection = await TenantConnection.connect(*arguments, **parameters)
+        autocommit = bool(parameters.pop("autocommit", False))
+        connection = await TenantConnection.connect(*arguments, autocommit=True, **parameters)
         connection.answer_seconds_max = answer_seconds_max
         if was_silent():
             await require_few_waiting(connection)
+        try:
+            await require_confirmed(connection, answer_seconds_max)
+            await connection.set_autocommit(autocommit)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     def pool(size: int) -> AsyncEngine:

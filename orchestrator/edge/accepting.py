@@ -79,7 +79,8 @@ class AcceptingServer(uvicorn.Server):
         """Accept what has connected, and no more; from now on each response ends its connection."""
         self.server_state.stopping = True
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            if isinstance(connection, BoundedHttpProtocol):  # a socket gets its last message first
+                connection.shutdown()
         listening, self._listening = self._listening, None
         if listening is None or self._accepting is None:
             return

@@ -16,7 +16,35 @@ _BOUNDS = "tests/api/stopping/test_bounds.py"
 _CONNECTION = "berth/process/database_connections.py"
 _PROTOCOL = "orchestrator/edge/connections.py"
 
+_RESTARTED = "tests/database/unconfirmed/test_restarted_primary.py"
+_ONCE = f"{_RESTARTED}::test_a_commit_that_only_the_primary_has_is_acknowledged_once_a_standby_has_it"
+_SOCKETS = "tests/log/test_notifications.py::test_a_kill_between_loses_nothing_and_a_stop_says_so"
+
 MUTANTS: list[Mutant] = [
+    Mutant(
+        "what a restarted primary shows is acknowledged before a standby has it",
+        "database",
+        "orchestrator/database/transactions.py",
+        "            await require_confirmed(connection, answer_seconds_max)\n",
+        "",
+        (f"{_ONCE}[restarted]",),
+    ),
+    Mutant(
+        "what a recovered primary shows is acknowledged before a standby has it",
+        "database",
+        "berth/process/unconfirmed_commits.py",
+        "    select pg_postmaster_start_time(), stats_reset,",
+        "    select pg_postmaster_start_time(), 1,",
+        (f"{_ONCE}[recovered]",),
+    ),
+    Mutant(
+        "sockets are closed by a stop before their last message",
+        "edge",
+        "orchestrator/edge/accepting.py",
+        "            if isinstance(connection, BoundedHttpProtocol):  # a socket gets its last message first\n",
+        "            if connection is not None:\n",
+        (_SOCKETS,),
+    ),
     Mutant(
         "a statement whose task is cancelled is cancelled in PostgreSQL",
         "database",
@@ -45,7 +73,7 @@ MUTANTS: list[Mutant] = [
         (_ELSEWHERE,),
     ),
     Mutant(
-        "a request whose head arrives during a stop is dropped",
+        "a request that meets the end of an idle connection is reset",
         "edge",
         _PROTOCOL,
         "        elif self.transport.can_write_eof():\n            self._linger(STOPPING_LINGER_SECONDS)",
