@@ -215,6 +215,7 @@ def test_a_standby_outside_the_quorum_is_ahead_until_the_primary_acknowledges(pa
     """A commit waits for another standby, and this one has it: nothing says that its history is another one."""
 
     async def scene() -> tuple[list[tuple[Cause, bool]], list[list[object]], tuple[bool, int, int | None]]:
+        pair.a.wait_for_commits_of(pair.b)
         async with reading(address_of(pair.a), address_of(pair.b, standby=True)) as reader:
             await reader.wait_fit()
             version = add_event(pair.a)

@@ -1,4 +1,4 @@
-"""A primary that crashes while a commit waits for a standby shows it when it is back: it is acknowledged once a standby has it."""
+"""What a primary that crashed shows, while commits waited for a standby, is acknowledged once a standby has it."""
 
 from __future__ import annotations
 
