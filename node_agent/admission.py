@@ -38,6 +38,7 @@ from node_agent.protocol import (
 from node_agent.wire.attestations import AttestParameters
 from node_agent.wire.burn_in import BurnInParameters
 from node_agent.wire.console import ConsoleParameters
+from node_agent.wire.features import UNDERSTOOD
 from node_agent.wire.gpu_reset import GpuResetParameters
 from node_agent.wire.maintenance import MaintenancePluginParameters
 
@@ -123,6 +124,7 @@ def admit(
     objection = (
         _epoch_objection(body, trust)
         or time_objection(body, clock)
+        or body.needs_objection(UNDERSTOOD)
         or _parameters_objection(body)
         or journal.fence_objection(body)
     )

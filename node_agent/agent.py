@@ -59,12 +59,8 @@ from node_agent.settings import Settings
 from node_agent.wiping.build import agent_version
 from node_agent.wiping.proofs import WipeProofs
 from node_agent.wiping.signing import StatementSigner
-from node_agent.wire.attestations import ATTEST_FEATURE
-from node_agent.wire.burn_in import BURN_IN_FEATURE
-from node_agent.wire.console import CONSOLE_FEATURE
-from node_agent.wire.gpu_reset import GPU_RESET_FEATURE
-from node_agent.wire.guests import GUEST_SIZE_FEATURE, GuestReport
-from node_agent.wire.images import IMAGE_CHECKS_FEATURE
+from node_agent.wire.features import FEATURES
+from node_agent.wire.guests import GuestReport
 
 log = structlog.get_logger("node_agent")
 
@@ -73,10 +69,6 @@ IDENTITY_CHECK_SECONDS = 2.0
 RENEWAL_PAUSE_SECONDS = 1.0
 MEASURE_SECONDS = 5.0
 LEASE_RENEWALS = 3
-FEATURES = (
-    ATTEST_FEATURE, BURN_IN_FEATURE, CONSOLE_FEATURE, GPU_RESET_FEATURE, GUEST_SIZE_FEATURE, IMAGE_CHECKS_FEATURE,
-)  # fmt: skip
-"""What this version can do that an earlier one cannot: the control plane orders it of no other."""
 
 
 class Agent:

@@ -39,6 +39,7 @@ from node_agent.protocol import (
     TaskType,
 )
 from node_agent.reporter import Reporter, failed
+from node_agent.wire.features import UNDERSTOOD
 
 log = structlog.get_logger("node_agent.executor")
 
@@ -179,6 +180,9 @@ class Executor:
 
     async def _report_of(self, run: Run, progress: TaskProgress) -> ResultReport:
         body = run.body
+        lacking = body.needs_objection(UNDERSTOOD)  # of a task that a newer version had journaled before the step back
+        if lacking is not None and not (run.began_before and body.type in PROVISIONS):
+            return failed(body.fence, FailureCode.TASK_REFUSED, lacking)
         if run.began_before and body.type not in RELEASES | VERBS:
             return await self._effects.undo(body, "the agent ended while this task ran")
         if run.interrupted.is_set():

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from node_agent.protocol import Signature, pre_authentication_encoding
-from node_agent.wire.fields import Instant, Whole, Wire
+from node_agent.wire.fields import Exact, Instant, Whole
 
 KEY_SET_PAYLOAD_TYPE: Final = "application/vnd.berth.key-set+json"
 KEY_SET_BYTES_MAX: Final = 65_536
@@ -45,7 +45,7 @@ class KeySetRefused(Exception):
         self.reason: Refusal = reason
 
 
-class TaskKey(Wire):
+class TaskKey(Exact):
     """A public key that tasks may be signed with (raw Ed25519, base64), from `not_before` until `not_after` if they are set."""
 
     key_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -66,7 +66,7 @@ class TaskKey(Wire):
         return Ed25519PublicKey.from_public_bytes(base64.b64decode(self.public_key, validate=True))
 
 
-class KeySet(Wire):
+class KeySet(Exact):
     """The signed content. `node_cas`: PEM certificates of the CAs, one each, that the node listener's certificate may have.
 
     `deploy_cas`: of the CAs of deploy systems, which verifiers of wipe certificates need; left out if there is none, as agents of
@@ -91,7 +91,7 @@ class KeySet(Wire):
         return cas
 
 
-class KeySetEnvelope(Wire):
+class KeySetEnvelope(Exact):
     """A DSSE envelope around one `KeySet`."""
 
     payloadType: Literal["application/vnd.berth.key-set+json"] = KEY_SET_PAYLOAD_TYPE  # noqa: N815 - the standard's name

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from node_agent.wire.fields import UNKNOWN_MEMBERS
+
 if TYPE_CHECKING:  # the deploy system has these metrics, and no driver
     from node_agent.drivers.contract import DiskSpace
 
@@ -17,7 +19,7 @@ class AgentMetrics:
     """All metrics of the agent, in a separate registry. Durations are seconds, sizes bytes."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = _registry()
         self.tasks = Counter(
             "berth_agent_tasks", "Tasks that ended, by type and outcome", ["type", "outcome"], registry=self.registry
         )
@@ -87,6 +89,12 @@ class AgentMetrics:
         for kind, share in (("data", space.data_used), ("metadata", space.metadata_used)):
             if share is not None:
                 used.labels(kind).set(share)
+
+
+def _registry() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(UNKNOWN_MEMBERS)
+    return registry
 
 
 def _disk_metrics(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:

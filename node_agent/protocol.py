@@ -2,18 +2,19 @@
 
 This is the one module that both sides import (DESIGN §3). Tasks travel as DSSE envelopes (Dead Simple Signing
 Envelope v1.0, github.com/secure-systems-lab/dsse) signed with Ed25519 (RFC 8032). All times are UTC; all durations are
-seconds. Unknown fields are refused in what an agent sends and in what is signed, so a misspelt one is an error and never
-silence. In answers to the agent they are passed over: the control plane is upgraded first, and an agent of the version
-before must go on living with it.
+seconds. Each reader ignores members that a newer version adds, in messages of either direction and in signed tasks, and counts
+them; what a task must not be performed without is named in its `needs` (decision 0074). Orders to machines, statements and key
+sets are closed (`Exact`).
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from cryptography.exceptions import InvalidSignature
@@ -21,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import AfterValidator, BeforeValidator, FailFast, Field, ValidationError
 
 from berth.process.json_objects import JsonObject
+from node_agent.wire.failures import FailureCode as FailureCode
+from node_agent.wire.failures import TaskFailure as TaskFailure
 from node_agent.wire.fields import STORABLE, Features, FromServer, Instant, Seconds, Truth, Whole, Wire, whole
 from node_agent.wire.first_boot import FirstBoot
 from node_agent.wire.guests import GuestReport, GuestSize, RestartPolicy
@@ -75,6 +78,8 @@ class TaskType(StrEnum):
     METAL_MOVE_PORTS = "metal.move_ports"
     METAL_FIRMWARE = "metal.firmware"
     METAL_CONSOLE = "metal.console"
+    UNKNOWN = "unknown"
+    """Any type that a newer control plane has; its tasks are refused."""
 
 
 PROVISIONS: Final = frozenset({TaskType.VM_PROVISION, TaskType.PROVISION_USER})
@@ -121,11 +126,21 @@ class RebuildParameters(ProvisionParameters):
     graceful_seconds: Seconds = 10.0
 
 
+_TYPES: Final = frozenset(TaskType)
+
+
+def _known_type(value: Any) -> Any:
+    return TaskType.UNKNOWN if isinstance(value, str) and value not in _TYPES else value
+
+
 class TaskBody(Wire):
-    """The signed content of a task. `parameters` is validated against the type's own model by the executor."""
+    """The signed content of a task. `parameters` is validated against the type's own model by the executor.
+
+    `needs`: features that the agent must know to perform it (node_agent/wire/features.py); only for agents with `open_tasks`.
+    """
 
     task_id: UUID
-    type: TaskType
+    type: Annotated[TaskType, BeforeValidator(_known_type)]
     node_id: UUID
     node_epoch: Whole
     allocation_id: UUID | None
@@ -134,6 +149,14 @@ class TaskBody(Wire):
     not_before: datetime
     expires_at: datetime
     key_id: str
+    needs: Features = Field(default_factory=list, exclude_if=lambda it: not it)
+
+    def needs_objection(self, understood: Collection[str]) -> str | None:
+        """Why an agent that knows these features must not perform it: the first that it lacks; None if it may."""
+        lacking = sorted(set(self.needs) - set(understood))
+        if self.type is TaskType.UNKNOWN:
+            return "its type is not known to this agent; upgrade the agent"
+        return f"it needs {lacking[0]}, which this agent does not know; upgrade the agent" if lacking else None
 
 
 class Signature(Wire):
@@ -171,26 +194,6 @@ class WaitAnswer(FromServer):
 
     tasks: list[HandedOutTask]
     server_time: datetime
-
-
-class FailureCode(StrEnum):
-    """Why a task failed, as the node knows it. Each is a row of the source's "Failure -> state mapping" or ours."""
-
-    LEASE_CONFLICT = "lease_conflict"
-    IMAGE_DOWNLOAD_FAILED = "image_download_failed"
-    IMAGE_CHECKSUM_MISMATCH = "image_checksum_mismatch"
-    IMAGE_DOES_NOT_FIT = "image_does_not_fit"
-    VFIO_HOST_NOT_READY = "vfio_host_not_ready"
-    HUGE_PAGES_SHORT = "huge_pages_short"
-    DISK_POOL_SHORT = "disk_pool_short"
-    GUEST_SIZE_UNAVAILABLE = "guest_size_unavailable"
-    GUEST_DEFINITION_FAILED = "guest_definition_failed"
-    SSH_READINESS_TIMEOUT = "ssh_readiness_timeout"
-    GUEST_MARKER_MISSING = "guest_marker_missing"
-    INTERRUPTED = "interrupted"
-    TASK_REFUSED = "task_refused"
-    CLEANUP_FAILED = "cleanup_failed"
-    DRIVER_ERROR = "driver_error"
 
 
 class Connection(Wire):
@@ -233,13 +236,6 @@ class VerbResult(Wire):
 
     connection: Connection | None
     evidence: JsonObject = Field(default_factory=dict)
-
-
-class TaskFailure(Wire):
-    """A failed task: stable code, a sentence for a person."""
-
-    code: FailureCode
-    detail: Annotated[str, Field(max_length=2000, pattern=STORABLE)]
 
 
 class ResultReport(Wire):
@@ -391,8 +387,8 @@ def open_envelope(envelope: Envelope, trusted: Mapping[str, Ed25519PublicKey]) -
     except (InvalidSignature, ValueError) as error:
         raise EnvelopeRejected("bad_signature") from error
     try:
-        body = TaskBody.model_validate_json(payload)
-    except ValidationError as error:
+        body = TaskBody.model_validate(json.loads(payload))
+    except (ValidationError, ValueError, RecursionError) as error:
         raise EnvelopeRejected("malformed") from error
     if body.key_id != known[0].keyid:
         raise EnvelopeRejected("bad_signature")

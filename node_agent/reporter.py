@@ -44,8 +44,17 @@ def failed(fence: int, code: FailureCode, detail: str) -> ResultReport:
     return ResultReport(fence=fence, outcome="failed", failure=TaskFailure(code=code, detail=detail[:2000]))
 
 
+def _for_earlier(report: ResultReport) -> ResultReport:
+    """The report as a control plane of an earlier version reads it."""
+    failure = report.failure
+    return report if failure is None else report.model_copy(update={"failure": failure.in_codes_of_0_2_0()})
+
+
 class Reporter:
-    """Sends reports, at most eight at a time, and journals each acknowledgement."""
+    """Sends reports, at most eight at a time, and journals each acknowledgement.
+
+    A report that is refused is sent once more without what only this version's control plane knows.
+    """
 
     def __init__(self, connection: NodeConnection, journal: Journal, metrics: AgentMetrics) -> None:
         self._connection = connection
@@ -67,6 +76,9 @@ class Reporter:
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             except RequestRefused as refused:
+                if (earlier := _for_earlier(report)) != report:
+                    report = earlier
+                    continue
                 log.error("report_refused", task_id=str(task_id), why=str(refused))
             else:
                 log.info("reported", task_id=str(task_id), applied=answer.applied, reason=answer.reason)

@@ -63,10 +63,13 @@ class BoundedModel(BaseModel):
         if model["type"] == "json-or-python":
             return handler(source)  # the class is complete, and so is its schema
         name = model.pop("ref", None)
-        counted = core_schema.no_info_before_validator_function(
-            lambda value: check_members(value, len(cls.model_fields)), model
-        )
+        counted = core_schema.no_info_before_validator_function(cls.examine, model)
         return core_schema.json_or_python_schema(json_schema=model, python_schema=counted, ref=name)
+
+    @classmethod
+    def examine(cls, value: Any) -> Any:
+        """The value as it came, before it is validated. Raises `PydanticCustomError` if it has far too many members."""
+        return check_members(value, len(cls.model_fields))
 
 
 def check_members(value: Any, known: int) -> Any:

@@ -77,6 +77,8 @@ def admit(handed: HandedOutTask, trust: Trust, newest_fence: int, clock: ServerC
         return Untrusted("wrong_task_id")
     if body.node_id != trust.node_id:
         return Untrusted("wrong_node")
+    if (lacking := body.needs_objection(())) is not None:
+        return Refused(body, lacking)
     model = PARAMETERS.get(body.type)
     if model is None:
         return Refused(body, f"a deploy system performs no {body.type}")

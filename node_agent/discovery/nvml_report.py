@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from node_agent.wire.fields import Wire
+from node_agent.wire.fields import Exact
 from node_agent.wire.topology import GAPS_MAX, GPUS_MAX, Gap, Gpu, Text
 
 
-class NvmlReport(Wire):
+class NvmlReport(Exact):
     """What NVML says. `answered` is false if it could not be asked at all; `gaps` says why."""
 
     answered: bool

@@ -19,7 +19,7 @@ from pydantic import Field
 from node_agent.burn_in.tether import tether
 from node_agent.discovery.pci import DEVICES
 from node_agent.discovery.reading import Gaps, Tree, printable
-from node_agent.wire.fields import Truth, Whole, Wire
+from node_agent.wire.fields import Exact, Truth, Whole
 from node_agent.wire.topology import GPUS_MAX, NAME_MAX, Name, PciAddress, Text
 
 VFIO_DRIVERS = ("vfio-pci", "nvgrace-gpu-vfio-pci")
@@ -29,7 +29,7 @@ _METHODS_MAX = 8
 _OFF_THE_BUS = b"\xff\xff\xff\xff"
 
 
-class Function(Wire):
+class Function(Exact):
     """A PCI function. `pci_id` was read from the device and is None if it does not answer; `users`: processes that have it open,
     None if the open files of some process cannot be read. `methods`: how the kernel can reset it, in its order."""
 
@@ -40,13 +40,13 @@ class Function(Wire):
     users: Whole | None = 0
 
 
-class Look(Wire):
+class Look(Exact):
     """The functions that are there."""
 
     functions: Annotated[list[Function], Field(max_length=GPUS_MAX)]
 
 
-class Reset(Wire):
+class Reset(Exact):
     """What the kernel answered. `error` is None if it reset the function."""
 
     error: Text | None = None

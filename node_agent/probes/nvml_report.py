@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from node_agent.wire.fields import Wire
+from node_agent.wire.fields import Exact
 from node_agent.wire.health import GpuHealth
 from node_agent.wire.topology import GAPS_MAX, GPUS_MAX, Gap, Text
 
 
-class NvmlHealth(Wire):
+class NvmlHealth(Exact):
     """What NVML says. Without an answer of it there are no GPUs, and `gaps` says why."""
 
     driver: Text | None = None

@@ -54,8 +54,11 @@ def admit(
         return Untrusted("key_not_valid_now")
     if body.task_id != handed.task_id:
         return Untrusted("wrong_task_id")
-    if body.type not in OF_SITES:
+    lacking = body.needs_objection(())
+    if body.type not in OF_SITES and not (lacking and body.parameters.get("site_id") == str(trust.site_id)):
         return Untrusted("wrong_type")
+    if lacking is not None:
+        return Refused(body, lacking)
     try:
         parameters = BmcTaskParameters.model_validate(body.parameters)
     except ValidationError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from berth.process.json_objects import JsonObject
-from node_agent.wire.fields import STORABLE, Truth, Wire
+from node_agent.wire.fields import STORABLE, Exact, Truth
 
 
 class WipeLevel(StrEnum):
@@ -35,7 +35,7 @@ def level_of(method: str) -> WipeLevel:
     return WipeLevel.PURGE if method in _PURGES else WipeLevel.CLEAR
 
 
-class DeviceWipe(Wire):
+class DeviceWipe(Exact):
     """Proof for one device that an allocation had; no more than was found by looking.
 
     `ReleaseResult.evidence["devices"]` has one for each device of `ProvisionResult.evidence["devices"]`. `device` is the

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from node_agent.wire.deploy_tasks import FIRMWARE_MAX
-from node_agent.wire.fields import STORABLE, Whole, Wire
+from node_agent.wire.fields import STORABLE, Exact, Whole
 from node_agent.wire.topology import DISKS_MAX, GAPS_MAX
 
 
-class UefiComparison(Wire):
+class UefiComparison(Exact):
     """The firmware's variables after the wipe, compared with those of the inspection: none remains that it had not found.
 
     `removed`: how many were deleted in the firmware's view. `raw_store_erased` is always false: their bytes may still be in
@@ -23,14 +23,14 @@ class UefiComparison(Wire):
     raw_store_erased: Literal[False] = False
 
 
-class FirmwareReading(Wire):
+class FirmwareReading(Exact):
     """The versions of firmware that the deploy system read: how many, and the digest of their list in the report."""
 
     versions: Annotated[Whole, Field(le=FIRMWARE_MAX)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class MachineWipe(Wire):
+class MachineWipe(Exact):
     """What the deploy system of this epoch found. `disks_found`: how many disks the machine has, each a device of the statement.
 
     `tpm`: `absent` and `not_asked` claim nothing. `uefi_variables` null: none was compared, as on a machine that started by BIOS.

@@ -29,7 +29,7 @@ from berth.process.json_objects import JsonObject
 from node_agent.protocol import RESULT_BYTES_MAX, SLOT_INDEX_MAX, pre_authentication_encoding
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 from node_agent.wiping.machine import MachineWipe
-from node_agent.wire.fields import STORABLE, Instant, Truth, Whole, Wire
+from node_agent.wire.fields import STORABLE, Exact, Instant, Truth, Whole
 
 STATEMENT_PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -56,27 +56,27 @@ class StatementRejected(Exception):
         self.detail = detail
 
 
-class DigestSet(Wire):
+class DigestSet(Exact):
     """The digest of a subject."""
 
     sha256: Sha256
 
 
-class StatementSubject(Wire):
+class StatementSubject(Exact):
     """What the statement is about: the allocation's evidence, or the proof of one device."""
 
     name: Annotated[str, Field(min_length=1, max_length=300, pattern=STORABLE)]
     digest: DigestSet
 
 
-class AgentBuild(Wire):
+class AgentBuild(Exact):
     """The agent that looked: its version, and the SHA-256 over its modules (`node_agent/wiping/build.py`)."""
 
     version: Annotated[str, Field(min_length=1, max_length=64, pattern=STORABLE)]
     sha256: Sha256
 
 
-class WipePredicate(Wire):
+class WipePredicate(Exact):
     """What the node found. `ended_at` is the control plane's time as the agent knows it.
 
     `level` is the lowest of all devices. `verdict` is `wiped` if there are devices and each is proven, `nothing_found` if the
@@ -115,7 +115,7 @@ class WipePredicate(Wire):
         return self
 
 
-class WipeStatement(Wire):
+class WipeStatement(Exact):
     """The signed content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -134,7 +134,7 @@ class WipeStatement(Wire):
         return self
 
 
-class StatementSignature(Wire):
+class StatementSignature(Exact):
     """A DSSE signature with the certificate of its key (PEM). `keyid`: SHA-256 of the key's SubjectPublicKeyInfo, in hex."""
 
     keyid: Sha256
@@ -142,7 +142,7 @@ class StatementSignature(Wire):
     certificate: Annotated[str, Field(max_length=CERTIFICATE_CHARACTERS_MAX)]
 
 
-class StatementEnvelope(Wire):
+class StatementEnvelope(Exact):
     """A DSSE envelope around one `WipeStatement`."""
 
     payloadType: Literal["application/vnd.in-toto+json"] = STATEMENT_PAYLOAD_TYPE  # noqa: N815 - the standard's name

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from node_agent.wire.fields import INTEGER_MAX, STORABLE, Instant, Truth, Whole, Wire
+from node_agent.wire.fields import INTEGER_MAX, STORABLE, Exact, Instant, Truth, Whole, Wire
 
 CONSOLE_FEATURE: Final = "console"
 """What an agent that knows the task names in its heartbeats."""
@@ -50,7 +50,7 @@ HostKey = Annotated[
 """A public host key of SSH, in the form `ssh-ed25519 AAAA...`."""
 
 
-class MachineConsole(Wire):
+class MachineConsole(Exact):
     """What `metal.console` needs besides the BMC: the session, and what an operator has decided about the BMC's SSH server.
 
     `host_key`: the only one that is trusted. `shared`: a console that is shared with the command line of the BMC may be entered.

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from berth.process.json_objects import JsonObject
 from node_agent.wire.deploy_medium import DeployEpoch, Mac
-from node_agent.wire.fields import STORABLE, Seconds, Truth, Whole, Wire
+from node_agent.wire.fields import STORABLE, Exact, Seconds, Truth, Whole, Wire
 from node_agent.wire.images import ImageParameters
 from node_agent.wire.topology import DISKS_MAX, GAPS_MAX, NICS_MAX, Gap, Name, PciAddress, Text, Topology
 
@@ -78,14 +78,14 @@ class DeployFailureCode(StrEnum):
     """A defect of the deploy system; what was done is unknown."""
 
 
-class DiskIdentity(Wire):
+class DiskIdentity(Exact):
     """A disk by what does not change between boots."""
 
     serial: Serial
     size_bytes: Annotated[Whole, Field(ge=1)]
 
 
-class UefiVariable(Wire):
+class UefiVariable(Exact):
     """A UEFI variable, and the SHA-256 of its attributes and value as efivarfs has them."""
 
     name: UefiName
@@ -101,7 +101,7 @@ class FirmwareVersion(Wire):
     version: Text
 
 
-class MetalParameters(Wire):
+class MetalParameters(Exact):
     """What every task of a deploy system names: its deploy epoch, and what to do after the report.
 
     `hand_over`: wait until the control plane has ended the permission, forget it, and become the tenant's rescue system.
@@ -153,7 +153,7 @@ class DataDisk(DiskIdentity):
     label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,12}$")] | None = None
 
 
-class ConfigDrive(Wire):
+class ConfigDrive(Exact):
     """What cloud-init reads at first boot. `network` is a network configuration of version 2 (netplan)."""
 
     hostname: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]

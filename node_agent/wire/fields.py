@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+from prometheus_client import Counter
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -64,8 +65,38 @@ class Closed(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Wire(Closed, BoundedModel):
-    """A message: closed, and refused as a whole if it has far more members than fields."""
+class Exact(Closed, BoundedModel):
+    """What must be read in full or not at all: statements and keys that are trusted, orders to machines, answers of helpers.
+
+    An unknown member is refused; an object with far more members than fields is refused as a whole.
+    """
+
+
+class Wire(BoundedModel):
+    """A message, or a part of one: immutable. Members that a newer version adds are ignored, and counted (`UNKNOWN_MEMBERS`).
+
+    An object with far more members than fields is refused as a whole. JSON text that is validated without parsing it first is
+    neither counted nor bounded: pass `extra="forbid"` there, and parse what is refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def examine(cls, value: Any) -> Any:
+        """The value without its unknown members, which are counted. Pydantic asks twice for a model inside another one."""
+        value = super().examine(value)
+        if not isinstance(value, dict) or value.keys() <= cls.model_fields.keys():
+            return value
+        known = {name: member for name, member in value.items() if name in cls.model_fields}
+        UNKNOWN_MEMBERS.labels(cls.__name__).inc(len(value) - len(known))
+        return known
+
+
+UNKNOWN_MEMBERS = Counter(
+    "berth_wire_unknown_members_total", "Members of messages that this version does not know, by message", ["message"],
+    registry=None,
+)  # fmt: skip
+"""Of this process; each process registers it in its registry."""
 
 
 class FromServer(BaseModel):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import FailFast, Field
 
-from node_agent.wire.fields import FromServer, Truth, Whole, Wire
+from node_agent.wire.fields import Exact, FromServer, Truth, Whole, Wire
 
 TARGETS_MAX: Final = 8
 IMAGE_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -23,7 +23,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Restart = Literal["auto", "host", "bmc"]
 
 
-class FirmwareOrder(Wire):
+class FirmwareOrder(Exact):
     """What is written where, and the version that each target has afterwards. `targets`: ids of the BMC's firmware inventory.
 
     `restart`: what is restarted after the update; `auto`: what the BMC's task says.

@@ -17,7 +17,7 @@ from berth.process.bounded_models import at_most
 from node_agent.protocol import HandedOutTask
 from node_agent.wire.console import MachineConsole
 from node_agent.wire.deploy_medium import CA_CHARACTERS_MAX, Address, DeployEpoch, MediumNetwork
-from node_agent.wire.fields import STORABLE, FromServer, Instant, Truth, Whole, Wire
+from node_agent.wire.fields import STORABLE, Exact, FromServer, Instant, Truth, Whole, Wire
 from node_agent.wire.firmware import FirmwareOrder, FirmwareResult
 from node_agent.wire.switches import PORTS_MAX, PortFound, PortOrder
 
@@ -60,14 +60,14 @@ class BmcTaskKind(StrEnum):
     FIRMWARE = "firmware"
 
 
-class BmcPassword(Wire):
+class BmcPassword(Exact):
     """One generation of the password of a BMC, sealed to each recipient."""
 
     generation: Whole
     sealed: SealedTo
 
 
-class DeployBoot(Wire):
+class DeployBoot(Exact):
     """The configuration of a machine's medium (`DeployMedium`), with its token sealed to agents of the site alone."""
 
     deploy_epoch: DeployEpoch
@@ -80,7 +80,7 @@ class DeployBoot(Wire):
     network: MediumNetwork
 
 
-class SshServer(Wire):
+class SshServer(Exact):
     """An SSH server that must show this host key, in the form `ssh-ed25519 AAAA...`."""
 
     host: IPv4Address | IPv6Address
@@ -88,7 +88,7 @@ class SshServer(Wire):
     host_key: Annotated[str, Field(max_length=4_096, pattern=r"^ssh-ed25519 [A-Za-z0-9+/]+={0,2}$")]
 
 
-class BmcTaskParameters(Wire):
+class BmcTaskParameters(Exact):
     """A task of a site: the BMC, its passwords (the one thought current first), and the recipients of new ones.
 
     `boot`: of `metal.start_deploy_system` alone; `reach`: of `metal.reach` alone; `firmware`: of `metal.firmware` alone;

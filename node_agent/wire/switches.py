@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import FailFast, Field
 
-from node_agent.wire.fields import Truth, Whole, Wire
+from node_agent.wire.fields import Exact, Truth, Whole, Wire
 
 PORTS_MAX: Final = 8
 """Ports of one machine."""
@@ -31,14 +31,14 @@ class SegmentKind(StrEnum):
     DPU = "dpu"
 
 
-class Segment(Wire):
+class Segment(Exact):
     """The network that a port carries, and no other: the VLAN of this number, untagged."""
 
     kind: SegmentKind = SegmentKind.VLAN
     number: Annotated[Whole, Field(ge=1, le=65_535)]
 
 
-class SwitchPort(Wire):
+class SwitchPort(Exact):
     """A port, by the name of its switch in the agent's list of switches. `isolation` vlan: its driver must read it back."""
 
     switch: SwitchName
@@ -46,7 +46,7 @@ class SwitchPort(Wire):
     isolation: Isolation = Field("none", exclude_if=lambda it: it == "none")
 
 
-class PortOrder(Wire):
+class PortOrder(Exact):
     """The ports of a machine, and the segment that each carries; without one they are shut.
 
     `move` false: the ports are compared with it, and not moved. `while_off`: the machine is off before and after the move, or the

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+from node_agent.wire.fields import UNKNOWN_MEMBERS
 
 LATENCIES_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -68,3 +70,4 @@ NOTIFICATIONS_ENDED = Counter(
 NOTIFICATION_POSITIONS = Counter(
     "berth_api_notification_positions_total", "Subscription positions stored, by result", ["result"]
 )
+REGISTRY.register(UNKNOWN_MEMBERS)

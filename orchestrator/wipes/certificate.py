@@ -38,7 +38,7 @@ from node_agent.wiping.statement import (
     digest_of,
     open_statement,
 )
-from node_agent.wire.fields import Instant, Whole, Wire, first_error
+from node_agent.wire.fields import Exact, Instant, Whole, first_error
 
 COUNTERSIGNATURE_PAYLOAD_TYPE: Final = "application/vnd.berth.wipe-countersignature+json"
 FORMAT: Final = "berth-wipe-certificate-v1"
@@ -60,7 +60,7 @@ class CertificateRefused(Exception):
         self.detail = detail
 
 
-class MachineFindings(Wire):
+class MachineFindings(Exact):
     """What the control plane found on a wiped machine: it compares firmware, which the deploy system only reads.
 
     `firmware`: `no_objection`: nothing that was read differs from the inspection before the tenancy, or from the model's list;
@@ -72,7 +72,7 @@ class MachineFindings(Wire):
     findings: Annotated[list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]], Field(max_length=64)]
 
 
-class Countersigned(Wire):
+class Countersigned(Exact):
     """What the control plane signs. `number` counts the node's certificates from 1; `previous_sha256` is that of the one before.
 
     The digest of a certificate is the SHA-256 of the JSON text of this content.
@@ -88,7 +88,7 @@ class Countersigned(Wire):
     machine: MachineFindings | None = Field(None, exclude_if=lambda machine: machine is None)
 
 
-class CountersignatureEnvelope(Wire):
+class CountersignatureEnvelope(Exact):
     """A DSSE envelope around one `Countersigned`."""
 
     payloadType: Literal["application/vnd.berth.wipe-countersignature+json"] = (  # noqa: N815 - the standard's name
@@ -98,7 +98,7 @@ class CountersignatureEnvelope(Wire):
     signatures: Annotated[list[Signature], Field(min_length=1, max_length=1)]
 
 
-class WipeCertificate(Wire):
+class WipeCertificate(Exact):
     """The document. `key_set` is the one in use when it was countersigned; null if the worker had none."""
 
     format: Literal["berth-wipe-certificate-v1"] = FORMAT

@@ -36,6 +36,7 @@ from node_agent.protocol import (
     Credentials,
     EnrolRequest,
     Envelope,
+    FailureCode,
     HandedOutTask,
     Heartbeat,
     HeartbeatAnswer,
@@ -91,6 +92,7 @@ class ControlPlane:
         self.refuse_certificates = False
         self.break_results = 0
         self.silent_results = 0
+        self.refused_codes: frozenset[FailureCode] = frozenset()
         self.handed_out: dict[UUID, HandedOutTask] = {}
         self.hide: set[UUID] = set()
         self.insist: set[UUID] = set()
@@ -343,6 +345,8 @@ class ControlPlane:
         if self.break_results > 0:
             self.break_results -= 1
             return 503, {"code": "overloaded"}
+        if report.failure is not None and report.failure.code in self.refused_codes:
+            return 422, {"code": "invalid"}
         self.results[task_id].append(report)
         if self.silent_results > 0:
             # Taken, but the answer is lost on the way.

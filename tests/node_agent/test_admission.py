@@ -13,7 +13,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from node_agent.admission import Admitted, Refused, Trust, Untrusted, admit
 from node_agent.clock import ServerClock
@@ -76,7 +75,8 @@ def test_a_good_task_is_taken() -> None:
         (body(expires_at=NOW), "expired"),
         (body(not_before=NOW + dt.timedelta(seconds=3)), "not valid before"),
         (body(parameters={"slots": []}), "parameters"),
-        (body(parameters={"slots": [0], "shred": True}), "parameters"),
+        (body(needs=["shredding"]), "it needs shredding"),
+        (body(type="allocation.shred"), "its type is not known"),
         (body(type=TaskType.VM_PROVISION), "parameters"),
         (body(allocation_id=None), "names no allocation"),
         *((body(type=kind, parameters={}), "agent of a site") for kind in sorted(OF_SITES)),
@@ -171,8 +171,3 @@ def test_an_invalid_server_response_is_described_in_the_error() -> None:
     with pytest.raises(Unreachable) as told:
         understood(httpx.Response(200, content=content), WaitAnswer)
     assert re.fullmatch(r"the server's answer is not WaitAnswer: tasks\.0\.task_id, [\w., ]+", str(told.value))
-
-
-def test_what_is_signed_says_nothing_that_the_agent_does_not_know() -> None:
-    with pytest.raises(ValidationError):
-        TaskBody.model_validate({**body().model_dump(), "said_since_the_next_version": 1})

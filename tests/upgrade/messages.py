@@ -13,13 +13,23 @@ Schema = dict[str, Any]
 
 _PRINT_SCHEMAS = """
 import json
+from importlib import import_module
 from node_agent import protocol
 from orchestrator.log.event_types import EVENT_KINDS
 from pydantic import BaseModel
-models = {name: model for name, model in vars(protocol).items() if isinstance(model, type) and issubclass(model, BaseModel)}
+reports = [import_module(f"node_agent.wire.{name}") for name in (
+    "topology", "health", "burn_in", "gpu_reset", "maintenance", "console",
+)]
+models = {
+    name: model for module in (*reports, protocol) for name, model in vars(module).items()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+}
 print(json.dumps({
     "events": {str(event_type): kind.schema() for event_type, kind in EVENT_KINDS.items()},
-    "messages": {name: model.model_json_schema() for name, model in models.items() if model.model_fields},
+    "messages": {
+        name: {**model.model_json_schema(), "of_protocol": hasattr(protocol, name)}
+        for name, model in models.items() if model.model_fields
+    },
 }))
 """
 
@@ -36,6 +46,17 @@ def unread(sent: Schema, read: Schema, at: str = "") -> Iterator[str]:
     """Why a reader of the schema `read` may refuse a message of the schema `sent`: what it demands, forbids, or does not know."""
     sent_root, read_root = sent, read
     yield from _unread(sent, read, sent_root, read_root, at)
+
+
+def closed(schema: Any, at: str) -> Iterator[str]:
+    """Each object of a schema that refuses members which it does not know."""
+    if isinstance(schema, list):
+        schema = dict(enumerate(schema))
+    if isinstance(schema, dict):
+        if schema.get("additionalProperties") is False:
+            yield at
+        for name, member in schema.items():
+            yield from closed(member, f"{at}/{name}")
 
 
 def _unread(sent: Schema, read: Schema, sent_root: Schema, read_root: Schema, at: str) -> Iterator[str]:

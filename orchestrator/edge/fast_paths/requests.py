@@ -27,11 +27,11 @@ async def receive_all(receive: Receive) -> list[Message]:
 
 
 def body_in_order(form: TypeAdapter[Any], content_type: str | None, received: list[Message]) -> Any:
-    """The body, if an endpoint that takes this form would accept it; else None."""
+    """The body, if an endpoint that takes this form would accept it and knows each of its members; else None."""
     if received[-1]["type"] != "http.request" or content_type != CONTENT_TYPE:
         return None
     try:
-        return form.validate_json(b"".join(message.get("body", b"") for message in received))
+        return form.validate_json(b"".join(message.get("body", b"") for message in received), extra="forbid")
     except ValidationError:
         return None
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from berth.process.json_objects import JsonMapping, JsonObject
 from node_agent.wire.deploy_tasks import DiskIdentity, MetalInspectReport, Serial
-from node_agent.wire.fields import Whole, Wire
+from node_agent.wire.fields import Exact, Whole
 from node_agent.wire.topology import Disk
 
 SPARE_BYTES: Final = 16 * 2**20
@@ -25,7 +25,7 @@ class NoRootDisk(Exception):
     """No disk of the inspection can be the root disk; the message says why."""
 
 
-class RootDiskHint(Wire):
+class RootDiskHint(Exact):
     """What the root disk of the machine must be; a member that is absent or null allows every disk."""
 
     serial: Serial | None = None

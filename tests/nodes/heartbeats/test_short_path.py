@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from node_agent.protocol import KNOWN_TASKS_MAX, PAYLOAD_TYPE
+from node_agent.wire.fields import UNKNOWN_MEMBERS
 from orchestrator.app import build_services, node_application
 from orchestrator.edge.edge import Edge
 from orchestrator.edge.fast_paths.node import NodeFastPath
@@ -27,6 +28,11 @@ JSON = {"content-type": "application/json"}
 _CERTIFICATE = """
 insert into node_certificates (serial, node_id, node_epoch, key_sha256, not_before, not_after)
 values ('aa', %s, 1, sha256('k'), clock_timestamp(), clock_timestamp() + interval '1 day')
+"""
+
+_DISPATCHED = """
+insert into node_tasks (id, node_id, node_epoch, type, fence, envelope, not_before, expires_at, state, dispatched_at)
+values (%s, %s, 1, 'diag.health_probe', %s, '{}', now(), now() + interval '1 hour', 'dispatched', now())
 """
 
 
@@ -135,7 +141,8 @@ def test_a_poll_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(route
     ("content", "headers"),
     [
         (b"", JSON), (b"{", JSON), (b"[]", JSON), (b'{"agent_version": "1"}', JSON), (b"\xff", JSON),
-        (json.dumps({**BEAT, "more": 1}).encode(), JSON), (json.dumps(BEAT).encode(), {"content-type": "text/plain"}),
+        (json.dumps({**BEAT, **{f"more{n}": 1 for n in range(40)}}).encode(), JSON),
+        (json.dumps(BEAT).encode(), {"content-type": "text/plain"}),
     ],
 )  # fmt: skip
 def test_a_heartbeat_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(
@@ -147,6 +154,55 @@ def test_a_heartbeat_that_is_not_in_order_is_refused_as_the_endpoint_refuses_it(
     )
     assert long == both
     assert 400 <= long[0] < 500
+
+
+HELD: dict[str, Any] = {"allocation_id": str(uuid.UUID(int=5)), "slots": [0], "fence": 1}
+
+
+def unknown_members(message: str) -> float:
+    """How many unknown members of this message the process has counted."""
+    return float(UNKNOWN_MEMBERS.labels(message)._value.get())
+
+
+def test_a_heartbeat_of_a_newer_agent_is_recorded_without_what_is_unknown_and_that_is_counted(
+    routes: Routes, database_url: str, node: uuid.UUID
+) -> None:
+    first = routes.ask("both", "POST", "/node/v1/heartbeat", json=BEAT)
+    held = {**HELD, "color": "red", "first_boot": {"status": "done", "took_seconds": 7}}
+    inventory = {"gathered_after": first.json()["server_time"], "allocations": [held], "paint": []}
+    newer = {**BEAT, "agent_version": "2", "weather": {"a": [1]}, "inventory": inventory}
+    before = {name: unknown_members(name) for name in ("Heartbeat", "HeldInventory", "HeldAllocation", "FirstBoot")}
+    answer = routes.ask("both", "POST", "/node/v1/heartbeat", json=newer)
+    assert answer.status_code == 200, answer.text
+    assert {name: unknown_members(name) - count for name, count in before.items()} == dict.fromkeys(before, 1.0)
+    with connect(database_url) as connection:
+        found = connection.execute("select agent_version, inventory from nodes where id = %s", (node,)).fetchone()
+    assert found is not None
+    assert found[0] == "2"
+    assert "color" not in json.dumps(found[1])
+
+
+def test_a_report_of_a_newer_agent_ends_its_task(routes: Routes, database_url: str, node: uuid.UUID) -> None:
+    tasks = [uuid.uuid4(), uuid.uuid4()]
+    with connect(database_url) as connection:
+        for number, task in enumerate(tasks):
+            connection.execute(_DISPATCHED, (task, node, number + 1))
+    reports = [
+        {"fence": 1, "outcome": "completed", "result": {"gpus": []}, "mood": "good"},
+        {
+            "fence": 2,
+            "outcome": "failed",
+            "failure": {"code": "paint_short", "detail": "no red is left", "color": "red"},
+        },
+    ]
+    for task, report in zip(tasks, reports, strict=True):
+        answer = routes.ask("both", "POST", f"/node/v1/tasks/{task}/result", json=report)
+        assert (answer.status_code, answer.json()) == (200, {"applied": True, "reason": None}), answer.text
+    with connect(database_url) as connection:
+        rows = connection.execute(
+            "select state, failure_code, failure_detail from node_tasks order by fence"
+        ).fetchall()
+    assert rows == [("completed", None, None), ("failed", "driver_error", "paint_short: no red is left")]
 
 
 def test_an_error_that_nobody_foresaw_is_500_and_a_problem(routes: Routes, database_url: str) -> None:

@@ -16,7 +16,7 @@ from node_agent.burn_in.tether import tether
 from node_agent.discovery.pci import DEVICES
 from node_agent.discovery.reading import Gaps, Tree, printable
 from node_agent.drivers.libvirt.vfio.judging import DRIVER
-from node_agent.wire.fields import Truth, Wire
+from node_agent.wire.fields import Exact, Truth
 from node_agent.wire.topology import Name, Text
 
 PROBE = "sys/bus/pci/drivers_probe"
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.02
 _CLOSED = (1, 13, 30)  # EPERM, EACCES, EROFS
 
 
-class Change(Wire):
+class Change(Exact):
     """The driver afterwards. `error` is None if the kernel took every write; `is_closed`: it may not write there."""
 
     driver: Name | None = None
