@@ -27,7 +27,7 @@ from tests.campaign.clients.quiet import QuietClient
 from tests.campaign.clients.reserving import LivingClient
 from tests.campaign.clients.starting import StartingClient
 from tests.campaign.clients.windows import WindowClient
-from tests.campaign.history import History
+from tests.campaign.history import ATTEMPT_SECONDS_MAX, History
 from tests.campaign.keyvalue.clients import KeyClient, Namespace
 from tests.campaign.keyvalue.records import OPERATORS
 from tests.campaign.listening.casting import Tenancy, subscribers_of
@@ -73,6 +73,7 @@ class CampaignOptions:
     """Three PostgreSQL and three NATS servers."""
     machines: int = 3
     """Bare-metal machines of a rack; 0: no rack."""
+    attempt_seconds_max: float = ATTEMPT_SECONDS_MAX
 
 
 @dataclass(frozen=True)

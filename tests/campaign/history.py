@@ -88,6 +88,8 @@ class Attempt:
     answer: str = ""
     allocation_id: UUID | None = None
     reservation_id: UUID | None = None
+    url: str = ""
+    """Of the API process that it was sent to."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ class Injury:
     error: str | None = None
 
 
+ATTEMPT_SECONDS_MAX = 2.0
+"""A client gives up waiting for an answer after this, and asks again."""
 RECORDED = (
     "attempts", "sights", "holds", "resources", "offers", "questions", "deliveries", "injuries", "key_reads",
     "commit_statuses", "sessions", "policies",
@@ -254,6 +258,7 @@ class History:
     """The last read of each allocation in the operator's list, after the run."""
     fleet: FleetHistory = field(default_factory=FleetHistory)
     machines: MachineHistory = field(default_factory=MachineHistory)
+    attempt_seconds_max: float = ATTEMPT_SECONDS_MAX
 
     def moment(self, at: float) -> datetime:
         """That instant of the monotonic clock, as the servers' clocks showed it."""

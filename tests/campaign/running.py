@@ -81,7 +81,7 @@ def run_on(
     """The same on a given stage with another disturbance than the schedule of the options."""
     began = time.monotonic()
     with unstarted as stage:
-        history = History(options.seed)
+        history = History(options.seed, attempt_seconds_max=options.attempt_seconds_max)
         timings = {"start": time.monotonic() - began}
         return asyncio.run(_play(options, stage, history, timings, disturb)), history
 

@@ -43,6 +43,7 @@ from tests.mutants.barriers import (
     stopping,
     tenant_filters,
     upgrades,
+    versions,
 )
 from tests.mutants.fleet import (
     burn_ins,
@@ -170,6 +171,7 @@ MODULES = (
     outer_guards,
     replicas,
     upgrades,
+    versions,
     verbs,
     edge,
     limits,

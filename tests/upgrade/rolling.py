@@ -2,9 +2,8 @@
 
     python -m tests.upgrade --minutes 2 --seed 7
 
-The load, the clients and the judges are those of a campaign (tests/campaign). The schema is upgraded once and stays. Processes of
-the control plane are replaced in an order that the seed decides, then the agents; the step back begins with the agents, because
-an agent works with the version of its control plane and the next one.
+The load, the clients and the judges are those of a campaign (tests/campaign) without machines and faults; `judging.py` evaluates
+every request. The schema is upgraded once and stays. Processes, agents included, are replaced in orders that the seed decides.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.campaign.casting import CampaignOptions
-from tests.campaign.history import Attempt, History, Injury, Outcome
+from tests.campaign.history import History, Injury
 from tests.campaign.judging.judging_clients import Violation
 from tests.campaign.report import Report
 from tests.campaign.running import run_on
+from tests.campaign.stage import Stage
+from tests.upgrade.judging import Exchange, is_judged_here, judge_requests, judge_sockets
 from tests.upgrade.stage import UpgradeStage
 
+VERSIONS = ("the present one", "the release again", "the present one again")
+"""What all processes are exchanged for, one after the other."""
 CALM_SHARE = 0.1
 """Of the duration, how long each state of the stage is left alone."""
-AWAY = frozenset({"unreachable", "client_timeout"})
-"""Codes of the client's library for a process that is being replaced."""
-CUT_OFF = "the connection to "
-"""How its sentence begins where a connection that was kept open ended under a request."""
-RETRIED = frozenset({"overloaded", "database_unavailable"})
-"""Codes of answers 503 without effect."""
+PATIENCE_SECONDS_MAX = 60.0
+"""How long clients wait for an answer, more than the library does: a request without one has failed."""
 
 
 class RollingUpgrade:
@@ -41,20 +40,18 @@ class RollingUpgrade:
         self._calm_seconds = calm_seconds
         self._chance = random.Random(history.seed)
         self._stopping = threading.Event()
+        self.exchanges: list[Exchange] = []
 
     def run(self) -> None:
         """Upgrade, step back, upgrade again; then sign the key set that only the present code reads."""
-        control = [name for name in self._stage.process_names if name not in self._stage.agent_names]
-        self._chance.shuffle(control)
-        agents = self._stage.agent_names
         self._calm()
         self._step("migrate", "schema", self._stage.migrate)
-        self._calm()
-        self._exchange([*control, *agents])
-        self._calm()
-        self._exchange([*agents, *reversed(control)])
-        self._calm()
-        self._exchange([*control, *agents])
+        for _ in VERSIONS:
+            self._calm()
+            names = list(self._stage.process_names)
+            self._chance.shuffle(names)
+            for name in names:
+                self._step("exchange", name, lambda name=name: self._exchange(name))  # type: ignore[misc]
         self._step("sign", "key set", self._stage.complete_key_set)
         self._calm()
 
@@ -65,9 +62,13 @@ class RollingUpgrade:
     def _calm(self) -> None:
         self._stopping.wait(self._calm_seconds)
 
-    def _exchange(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._step("exchange", name, lambda name=name: self._stage.exchange(name))  # type: ignore[misc]
+    def _exchange(self, name: str) -> None:
+        of_release, began = self._stage.is_release(name), time.monotonic()
+        try:
+            self._stage.exchange(name)
+        finally:
+            url = self._stage.url_of(name)
+            self.exchanges.append(Exchange(name, url, of_release, began, time.monotonic()))
 
     def _step(self, kind: str, target: str, act: Callable[[], None]) -> None:
         if self._stopping.is_set():
@@ -87,27 +88,23 @@ def run_upgrade(
 ) -> tuple[Report, History]:
     """Play it and judge it, every request included."""
     options = CampaignOptions(
-        directory / "var", seconds, seed, agents=agents, clients=clients, key_clients=0, subscribes=False,
-        changes_fleet=False, keeps_accounts=False,
+        directory / "var", seconds, seed, agents=agents, clients=clients, machines=0,
+        attempt_seconds_max=PATIENCE_SECONDS_MAX,
     )  # fmt: skip
     stage = UpgradeStage(directory, agents)
-    report, history = run_on(options, stage, lambda _, history: RollingUpgrade(stage, history, seconds * CALM_SHARE))
-    report.violations += judge_requests(history.attempts)
+    upgrades: list[RollingUpgrade] = []
+
+    def disturb(_: Stage, history: History) -> RollingUpgrade:
+        upgrades.append(RollingUpgrade(stage, history, seconds * CALM_SHARE))
+        return upgrades[0]
+
+    report, history = run_on(options, stage, disturb)
+    exchanges = upgrades[0].exchanges
+    report.violations = [violation for violation in report.violations if not is_judged_here(violation)]
+    report.violations += [*judge_requests(history.attempts, exchanges), *judge_sockets(history.sessions, exchanges)]
     report.violations += [
         Violation("upgrade", f"{injury.kind} {injury.target}: {injury.error}")
         for injury in history.injuries
         if injury.error
     ]
     return report, history
-
-
-def judge_requests(attempts: Iterable[Attempt]) -> list[Violation]:
-    """A request may end as without an upgrade, meet a process that is being replaced, or be answered 503."""
-    fine = {Outcome.DONE, Outcome.REFUSED, Outcome.FENCED, Outcome.CONFLICT, Outcome.IN_PROGRESS}
-    return [
-        Violation("request", f"{attempt.kind} of {attempt.client}: {attempt.outcome} {attempt.code} {attempt.answer}")
-        for attempt in attempts
-        if attempt.outcome not in fine
-        and attempt.code not in AWAY | RETRIED
-        and not (attempt.outcome is Outcome.UNKNOWN and attempt.answer.startswith(CUT_OFF))
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,15 @@ from pathlib import Path
 import migrations
 from berth.local.authority import sign_present_keys
 from berth.local.processes import ChildProcess, ProcessPlan
+from migrations.upgrading import SchemaProblem
 from tests.campaign.stage import Stage
 from tests.upgrade.release import migrate_as_release, unpack_release
 
 END_SECONDS_MAX = 40.0
 """A process that is replaced ends in order: streams and polls have 20 s for their last messages."""
+
+MIGRATE_SECONDS_MAX = 600.0
+GAVE_WAY = "the migration did not run"
 
 
 class UpgradeStage(Stage):
@@ -33,8 +38,15 @@ class UpgradeStage(Stage):
         return super()._with(plan, {**environment, **self.release})
 
     def migrate(self) -> None:
-        """Upgrade the schema, by the present code."""
-        migrations.upgrade(self.endpoints.database_url)
+        """Upgrade the schema, by the present code; repeat it, as an operator would, while it gives way to traffic."""
+        deadline = time.monotonic() + MIGRATE_SECONDS_MAX
+        while True:
+            try:
+                migrations.upgrade(self.endpoints.database_url)
+                return
+            except SchemaProblem as problem:
+                if GAVE_WAY not in str(problem) or time.monotonic() > deadline:
+                    raise
 
     def complete_key_set(self) -> None:
         """Sign what the release refuses too: when every process has the present code."""
@@ -43,6 +55,10 @@ class UpgradeStage(Stage):
     def is_release(self, name: str) -> bool:
         """Whether this process runs the code of the release."""
         return self.release.items() <= self._there(name).plan.environment.items()
+
+    def url_of(self, name: str) -> str | None:
+        """Where clients reach this process; None unless it is a public API."""
+        return dict(zip(("api", "api-2"), self.api_urls, strict=True)).get(name)
 
     def exchange(self, name: str) -> None:
         """End a process in order and start its other version; return when it is ready."""

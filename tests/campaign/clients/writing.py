@@ -16,8 +16,6 @@ from tests.campaign.clients.writes import Write
 from tests.campaign.history import SETTLED, Attempt, History, Outcome
 from tests.support.waiting import pause
 
-ATTEMPT_SECONDS_MAX = 2.0
-"""A client gives up waiting for an answer after this, and asks again."""
 PATIENCE_SECONDS_MAX = 30.0
 """A client that leaves repeating to the library waits so long for it."""
 ASKING_SHARE = 0.5
@@ -52,7 +50,7 @@ class Writer:
         self.clients = clients
         self._history = history
         self._chance = chance
-        self._seconds_max = PATIENCE_SECONDS_MAX if patient else ATTEMPT_SECONDS_MAX
+        self._seconds_max = PATIENCE_SECONDS_MAX if patient else history.attempt_seconds_max
         self._final = SETTLED | {Outcome.CONFLICT} | ({Outcome.NOT_DONE} if patient else set())
         self._reader = Reader(name, clients, history, chance)
         self.give_up_at = float("inf")
@@ -115,6 +113,7 @@ class Writer:
             answer,
             allocation_id,
             reservation_id,
+            client.exchange.address,
         )
         self._history.attempts.append(noted)
         return noted

@@ -43,6 +43,8 @@ class Session:
     first_version: int | None = None
     """As the refusal `log_truncated` names it."""
     ended: float | None = None
+    url: str = ""
+    """Of the API process that it was opened at."""
 
     @property
     def reached(self) -> int:

@@ -69,8 +69,9 @@ class HttpSubscriber(ABC):
     async def read_once(self) -> Session:
         """One connection, until it is lost, refused, ended or closed."""
         session = Session(self.name, self.tenant, self.cursor, time.monotonic(), self._types)
+        session.url = self._chance.choice(self._urls)
         with suppress(*self.lost, StayedLongEnough):
-            await self._session(session, self._chance.choice(self._urls))
+            await self._session(session, session.url)
         session.ended = time.monotonic()
         if session.refused == "log_truncated":
             await self._truncated(session)
