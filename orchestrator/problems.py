@@ -346,7 +346,7 @@ class OutcomeUnknown(Problem):
 
 
 class NotConfirmed(OutcomeUnknown, DatabaseUnavailable):
-    """The primary may show commits that no standby has (berth/process/unconfirmed_commits.py): an answer could be lost."""
+    """The primary may show commits that no standby has (database/unconfirmed_commits.py): an answer could be lost."""
 
 
 class Overloaded(Problem):

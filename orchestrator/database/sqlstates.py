@@ -10,7 +10,6 @@ import sqlalchemy.exc
 
 from berth.process.passing_states import PASSING_STATES, READ_ONLY
 from berth.process.restore_gate import RestoreOpen
-from berth.process.unconfirmed_commits import NoStandbyConfirms
 from orchestrator.database.outcomes import (
     Bound,
     BoundReached,
@@ -28,6 +27,7 @@ from orchestrator.database.outcomes import (
     TimeOverflow,
     Unforeseen,
 )
+from orchestrator.database.unconfirmed_commits import NoStandbyConfirms
 from orchestrator.problems import Quota
 
 ILLEGAL_TRANSITION = "BT001"

@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from berth.process.database_connections import ANSWER_SECONDS_MAX, was_silent
 from berth.process.json_objects import JsonObject
-from berth.process.unconfirmed_commits import require_confirmed
 from orchestrator.database.calls import (
     LINK,
     CallConnections,
@@ -47,6 +46,7 @@ from orchestrator.database.reserve import POOL_TIMEOUT_SECONDS, TOO_MANY, Ending
 from orchestrator.database.response_versions import HEAD, ResponseVersion
 from orchestrator.database.row_security import PLATFORM, TenantConnection, tenants_setting
 from orchestrator.database.sqlstates import decode, is_loss
+from orchestrator.database.unconfirmed_commits import require_confirmed
 from orchestrator.operations.refusals import OperationQuotaExceeded, OperationTableFull
 from orchestrator.problems import (
     DatabaseUnavailable,

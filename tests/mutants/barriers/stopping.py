@@ -32,7 +32,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "what a recovered primary shows is acknowledged before a standby has it",
         "database",
-        "berth/process/unconfirmed_commits.py",
+        "orchestrator/database/unconfirmed_commits.py",
         "    select pg_postmaster_start_time(), stats_reset,",
         "    select pg_postmaster_start_time(), 1,",
         (f"{_ONCE}[recovered]",),
