@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,12 @@ def without_slots(backed_up_server: LocalPostgres) -> None:
     """No slot of the test before."""
     with psycopg.connect(backed_up_server.url(), autocommit=True) as connection:
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+
+
+@pytest.fixture
+def place(server_directory: Path, tmp_path: Path) -> Iterator[Path]:
+    """A folder that PostgreSQL's user may pass through."""
+    folder = server_directory / tmp_path.name
+    folder.mkdir(mode=0o711)
+    yield folder
+    shutil.rmtree(folder)

@@ -17,11 +17,10 @@ import psycopg
 from berth.cli.deployment.backup.directory import BackupDirectory
 from berth.cli.deployment.backup.findings import LOST_SECONDS_MAX
 from berth.cli.deployment.backup.restoring import restore_backup
+from tests.backup.recovering import owner_of, recovered
 from tests.backup.stage import Stage, running_server
-from tests.backup.test_restoring import owner_of, place, recovered
 from tests.support.waiting import wait_for
 
-__all__ = ["place"]
 log = logging.getLogger(__name__)
 WRITERS, ACKNOWLEDGED_MIN = 4, 2_000
 

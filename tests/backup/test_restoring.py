@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,44 +13,15 @@ from psycopg import sql
 from berth.cli.deployment.backup.crash_points import CrashPoint
 from berth.cli.deployment.backup.problems import BackupProblem
 from berth.cli.deployment.backup.restoring import SETTINGS, WAL, Restored, restore_backup
-from berth.local.servers import LocalPostgres, free_port
 from tests.backup.killing import killed
+from tests.backup.recovering import owner_of, recovered
 from tests.backup.stage import Stage
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture
-def place(server_directory: Path, tmp_path: Path) -> Iterator[Path]:
-    """A folder that PostgreSQL's user may pass through."""
-    folder = server_directory / tmp_path.name
-    folder.mkdir(mode=0o711)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def owner_of(stage: Stage) -> str | None:
-    """The system user that servers of the tests run as; None: that of this process."""
-    return None if stage.server.directory.stat().st_uid == os.geteuid() else stage.server.directory.owner()
 
 
 def restored(stage: Stage, data: Path, at: datetime | None = None, name: str | None = None) -> Restored:
     """The command's work, for the user of this machine's servers."""
     return restore_backup(stage.directory, data, at, name, owner_of(stage))
-
-
-@contextmanager
-def recovered(stage: Stage, data: Path) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """A connection to PostgreSQL that was started on the directory as usual, and has ended its recovery."""
-    server = LocalPostgres(data, free_port(), stage.server.password)
-    server.start()
-    try:
-        with psycopg.connect(server.url(), autocommit=True) as connection:
-            wait_for(
-                lambda: connection.execute("select pg_is_in_recovery()").fetchone() == (False,), "the recovery ended"
-            )
-            yield connection
-    finally:
-        server.stop()
 
 
 def test_postgresql_recovers_to_the_moment_on_a_new_timeline(stage: Stage, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each tenant receives what of its own a restore has lost, in events of a bounded size, and nothing of another tenant."""
+"""Each tenant receives what it has lost by a restore, in events of a bounded size, and nothing of another tenant."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def feeds_of(scene: Scene) -> list[list[dict[str, Any]]]:
     ]
 
 
-def test_each_tenant_receives_every_loss_of_its_own_and_none_of_another_tenant(scene: Scene, tmp_path: Path) -> None:
+def test_each_tenant_receives_each_of_its_losses_and_none_of_another_tenant(scene: Scene, tmp_path: Path) -> None:
     scene.berth("restore", "begin")
     for _ in range(2):  # a repetition reports nothing twice
         scene.berth("restore", "export", "--to", str(tmp_path / "lost-interval"))
@@ -119,9 +119,11 @@ def test_a_tenant_learns_that_nothing_is_known_where_nats_is_lost_or_incomplete(
     with psycopg.connect(scene.url, autocommit=True) as connection:
         ((epoch,),) = [connection.execute("select epoch from restore_begin()").fetchone() or (None,)]
         connection.execute("select restore_report_losses(%s, true, 7, '[]')", (epoch,))
-        told = connection.execute("select tenant_id, payload from outbox where event_type = %s", (REPORTED,)).fetchall()
-        assert {str(tenant) for tenant, _ in told} == {str(tenant.tenant_id) for tenant in scene.tenants}
-        assert [payload for _, payload in told] == [{"part": 0, "lost": [], "missing": 7}] * 3
+        reported = connection.execute(
+            "select tenant_id, payload from outbox where event_type = %s", (REPORTED,)
+        ).fetchall()
+        assert {str(tenant) for tenant, _ in reported} == {str(tenant.tenant_id) for tenant in scene.tenants}
+        assert [payload for _, payload in reported] == [{"part": 0, "lost": [], "missing": 7}] * 3
         connection.execute("select restore_report_losses(%s, true, 0, '[]')", (epoch,))
     scene.berth("restore", "run", "--without-export", NO_NATS)
     for feed in feeds_of(scene):

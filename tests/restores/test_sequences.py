@@ -110,7 +110,7 @@ def test_versions_are_skipped_as_far_as_the_lost_interval_may_have_published(res
 
 
 def test_versions_up_to_the_highest_one_that_an_operator_names_are_skipped(restored_url: str) -> None:
-    """Also by a repetition, for an operator who learned of it later, and once only."""
+    """Also by a repetition, if an operator learns of it later, and once only."""
     with connect(restored_url) as connection:
         connection.execute("select log_advance(1)")
         restore, _ = gate.begin(connection)

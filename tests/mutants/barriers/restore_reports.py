@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _LOSSES = (
-    "tests/restores/test_losses_of_tenants.py"
-    "::test_each_tenant_receives_every_loss_of_its_own_and_none_of_another_tenant"
+    "tests/restores/test_losses_of_tenants.py::test_each_tenant_receives_each_of_its_losses_and_none_of_another_tenant"
 )
 
 

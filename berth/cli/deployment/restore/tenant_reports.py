@@ -1,4 +1,4 @@
-"""Reports to each tenant what of its own a restore has lost: events of its feed, with a bounded number of losses each."""
+"""Reports to each tenant what it has lost by a restore: events of its feed, with a bounded number of losses each."""
 
 from __future__ import annotations
 
