@@ -123,7 +123,9 @@ def _outages(
             creating.first_sent_after(time.monotonic(), OUTAGE_SECONDS_MAX)
             began = time.monotonic()
             back = fault.act(primary)
-            outages.append(creating.first_sent_after(began, OUTAGE_SECONDS_MAX))
+            # What was sent before the fault was complete may have been answered by the dying primary.
+            complete = time.monotonic()
+            outages.append(complete - began + creating.first_sent_after(complete, OUTAGE_SECONDS_MAX))
             back()
             lost.append(_lost(creating, _wait_whole(cluster)))
         last = _wait_whole(cluster)

@@ -62,8 +62,13 @@ class NatsMember(LocalNats):
         routes = ", ".join(f'"nats://member:{self._password}@127.0.0.1:{port}"' for port in self._route_ports)
         text = (
             f'cluster {{\n  name: berth-local\n  listen: "127.0.0.1:{self._route_port}"\n  routes: [{routes}]\n'
+            f"{self.cluster_options()}"
             f'  authorization {{ user: member, password: "{self._password}", timeout: 2 }}\n}}\n'
         )
         self.directory.mkdir(parents=True, exist_ok=True)
         write_whole(self.directory / ROUTES_FILE, text, mode=0o600)
         super().start()
+
+    def cluster_options(self) -> str:
+        """Further lines of the block `cluster` of the configuration."""
+        return ""

@@ -1,4 +1,4 @@
-"""Three servers of NATS that keep the stream together, for tests that kill, freeze and wipe them."""
+"""Three servers of NATS that keep the stream together, for tests that kill, freeze, cut off and wipe them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from berth.local.nats_cluster import NatsMember
 from berth.local.servers import free_port
 from tests.outbox_relay.relays import STREAM, asked
+from tests.proxy import Mode, Proxies, Proxy
 from tests.support.waiting import wait_for
 
 T = TypeVar("T")
@@ -25,11 +26,13 @@ T = TypeVar("T")
 class NatsServers:
     """The cluster, started."""
 
+    kind: type[NatsMember] = NatsMember
+
     def __init__(self, directory: Path) -> None:
-        routes = tuple(free_port() for _ in range(3))
+        self.route_ports = tuple(free_port() for _ in range(3))
         password = secrets.token_hex(16)
         self.members = [
-            NatsMember(directory / f"nats-{number + 1}", (free_port(), free_port()), number, routes, password)
+            self.kind(directory / f"nats-{number + 1}", (free_port(), free_port()), number, self.route_ports, password)
             for number in range(3)
         ]
 
@@ -88,6 +91,56 @@ class NatsServers:
         return next((name for name in names if name), None)
 
 
+class LinkedMember(NatsMember):
+    """A server whose connections to the others go through a proxy each."""
+
+    links: Mapping[int, Proxy] = {}
+    """By the number of the server that is connected to."""
+
+    def start(self) -> None:
+        """Start; the others learn an address at which nothing listens, so that they use the proxies alone."""
+        self._route_ports = tuple(proxy.port for proxy in self.links.values())
+        super().start()
+
+    def cluster_options(self) -> str:
+        """Lines of the block `cluster`."""
+        return '  advertise: "127.0.0.1:1"\n'
+
+
+class LinkedServers(NatsServers):
+    """A cluster, each link of which can be cut."""
+
+    kind: type[NatsMember] = LinkedMember
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._proxies = Proxies()
+        for one, member in enumerate(self.members):
+            assert isinstance(member, LinkedMember)
+            member.links = {
+                other: self._proxies.make(f"{one}-{other}", self.route_ports[other])
+                for other in range(3)
+                if other != one
+            }
+
+    @contextmanager
+    def cut_off(self, member: NatsMember) -> Iterator[None]:
+        """For the length of the context this server and the others receive nothing of each other; clients reach each of them."""
+        number = self.members.index(member)
+        cut = [proxy for name, proxy in self._proxies.by_name.items() if str(number) in name.split("-")]
+        for proxy in cut:
+            proxy.set_mode(Mode.CUT)
+        try:
+            yield
+        finally:
+            for proxy in cut:
+                proxy.set_mode(Mode.PASS)
+
+    def stop(self) -> None:
+        super().stop()
+        self._proxies.close()
+
+
 def _answered(member: NatsMember, ask: Callable[[Client], Awaitable[T]]) -> T | None:
     """None: the server does not run, or has no answer."""
     try:
@@ -106,6 +159,17 @@ def wipe(member: NatsMember) -> None:
 def nats_servers(directory: Path) -> Iterator[NatsServers]:
     """Three servers, killed at the end."""
     servers = NatsServers(directory)
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.stop()
+
+
+@contextmanager
+def linked_servers(directory: Path) -> Iterator[LinkedServers]:
+    """Three servers that can be cut off, killed at the end."""
+    servers = LinkedServers(directory)
     try:
         servers.start()
         yield servers
