@@ -41,6 +41,10 @@ OTHER_CERTIFICATES = ("/node/v1/site/", "/node/v1/deploy/")
 """Paths that refuse a node's certificate before they read a body."""
 
 
+CHUNKED = b"1\r\n \r\n" * (BODY_BYTES_MAX - 1) + b"1\r\n1\r\n0\r\n\r\n"
+"""A body of the largest size in chunks of one byte, as it is sent."""
+
+
 def run(quick: bool) -> list[Figure]:
     """Each body is sent several times over one connection, by a caller whose role or certificate the route needs."""
     with bench() as servers:
@@ -101,7 +105,10 @@ def _figure(
         began = measured.cpu_times()
         for _ in range(repetitions):
             try:
-                status, _ = _exchange(connection, method, path, body, {"content-type": "application/json", **headers})
+                sent = {"content-type": "application/json", **headers}
+                if body is CHUNKED:
+                    sent["transfer-encoding"] = "chunked"
+                status, _ = _exchange(connection, method, path, body, sent)
             except ConnectionError:
                 # Refused before the body was read; the next request pays for a handshake.
                 connection.close()
@@ -127,7 +134,7 @@ def _requests(
         )
         texts = {json.dumps(value, separators=(",", ":")).encode() for value in values} | set(TEXTS)
         bodies = sorted((text for text in texts if len(text) <= BODY_BYTES_MAX), key=len, reverse=True)
-        for body in bodies[: 6 if quick else None]:
+        for body in (CHUNKED, *bodies[: 6 if quick else None]):
             yield method, at, body
 
 

@@ -204,7 +204,8 @@ def _owners(database: Database) -> ObjectOwners:
 
 def _limits(settings: Settings) -> PrincipalLimits:
     rates = RateLimits(settings.rates(), settings.rates_of_tenants)
-    return PrincipalLimits(settings.principal_in_flight_max, settings.principal_endings_in_flight_max, rates)
+    endings_max = settings.principal_endings_in_flight_max
+    return PrincipalLimits(settings.principal_in_flight_max, endings_max, rates, settings.waiting())
 
 
 def _feed(settings: Settings, database: Database) -> Feed:
@@ -291,16 +292,17 @@ def _application(
     title: str,
     routes: Sequence[BaseRoute],
     lifespan: object = None,
-    docs_url: str | None = None,
+    *,
+    docs_ui: bool = False,
 ) -> FastAPI:
     app = FastAPI(
-        title=title, version="1", docs_url=docs_url, redoc_url=None,
+        title=title, version="1", openapi_url=None, docs_url=None, redoc_url=None,
         redirect_slashes=False,  # its Location repeats whatever Host the request named
         lifespan=lifespan,  # type: ignore[arg-type]
     )  # fmt: skip
     app.state.services = services
     problems.install(app)
-    documents.install(app)
+    documents.install(app, docs_ui=docs_ui)
     app.router.routes.extend(routes)
     return app
 
@@ -327,12 +329,12 @@ def public_application(services: Services) -> FastAPI:
         keys = tokens.keys.running() if tokens is not None else nullcontext()
         watch = services.replica_watch
         standbys = watch.running() if watch is not None else nullcontext()
+        await documents.prepare(app)
         background = services.recorder.running(), services.key_uses.running()
         async with services.feed.running(), services.consoles.running(), background[0], background[1], keys, standbys:
             yield
 
-    docs_url = "/docs" if services.settings.docs_ui else None
-    return _application(services, "Berth", PUBLIC_ROUTES, lifespan, docs_url)
+    return _application(services, "Berth", PUBLIC_ROUTES, lifespan, docs_ui=services.settings.docs_ui)
 
 
 def public_listener(services: Services) -> App:
@@ -382,7 +384,7 @@ def node_listener(services: Services) -> App:
     services = replace(services, context=services.context.for_platform())
     fast = NodeFastPath(node_application(services), services)
     rates = RateLimits(dict.fromkeys(RequestClass, settings.node_requests_per_second_max))
-    limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max, rates)
+    limits = PrincipalLimits(settings.node_in_flight_max, settings.node_in_flight_max, rates, settings.waiting())
     app = NodeLimits(fast, limits, settings.trust_domain, ALWAYS_SERVED)
     return _edge(app, "node", settings)
 

@@ -31,6 +31,10 @@ HUGE_BYTES: Final = 64 * 1024
 """What a client sends that the listener refuses at 16 KiB."""
 RECONNECT_SECONDS: Final = 0.05
 """Between the end of a connection and the next one."""
+PIPELINED: Final = 8
+"""Requests that a listener accepts before it has responded to the first."""
+UNREAD_SECONDS: Final = 25.0
+"""Longer than a listener waits for a client that reads nothing."""
 READ_BYTES: Final = 65_536
 FILES_MAX: Final = 16_384
 
@@ -132,6 +136,13 @@ async def random_keys(connection: _Connection) -> None:
             await connection.reader.readexactly(length)
 
 
+async def unread_documents(connection: _Connection) -> None:
+    """As many requests for the largest document as may be sent at once, without a key, whose responses are not read."""
+    await connection.send(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * PIPELINED)
+    connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    await asyncio.sleep(UNREAD_SECONDS)
+
+
 async def half_open_tls(connection: _Connection) -> None:
     """Half of the first message of a handshake."""
     await connection.send(HALF_HELLO)
@@ -146,7 +157,16 @@ def _post(path: str, key: str, length: str) -> bytes:
 
 
 ATTACKS: Final[dict[str, Callable[[_Connection], Awaitable[None]]]] = {
-    attack.__name__: attack for attack in (slow_head, slow_body, huge_head, trailer_flood, half_open_tls, random_keys)
+    attack.__name__: attack
+    for attack in (
+        slow_head,
+        slow_body,
+        huge_head,
+        trailer_flood,
+        half_open_tls,
+        random_keys,
+        unread_documents,
+    )
 }
 
 

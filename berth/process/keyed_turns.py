@@ -26,6 +26,11 @@ class KeyedTurns(Generic[Key]):
     def __len__(self) -> int:
         return len(self._by_key)
 
+    def is_free(self, key: Key) -> bool:
+        """Whether `take` returns at once."""
+        turns = self._by_key.get(key)
+        return turns is None or not turns.free.locked()
+
     async def take(self, key: Key) -> None:
         """Return when this caller has a turn of the key; it gives it back by `give_back`."""
         turns = self._by_key.setdefault(key, _Turns(asyncio.Semaphore(self._turns_max)))

@@ -25,9 +25,10 @@ from orchestrator.edge.ending.listening_sockets import drop_new
 from orchestrator.edge.handshakes import HandshakeTurns, wait_for_hello, wait_readable
 from orchestrator.edge.proxy_protocol import HeaderRefused, read_source
 from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
-from orchestrator.edge.sources import TrustedProxies, canonical
+from orchestrator.edge.sources import TrustedProxies
 from orchestrator.edge.tls import ReloadedContext
 from orchestrator.http import metrics
+from orchestrator.http.source_addresses import canonical
 
 log = structlog.get_logger("orchestrator.api")
 HANDSHAKE_SECONDS_MAX = 5.0
@@ -184,7 +185,7 @@ class AcceptingServer(uvicorn.Server):
                 uncount()
 
     def _count(self, source: str, *, per_source: bool) -> Callable[[], None]:
-        uncount = self._counts.add(canonical(source) or source, per_source=per_source)
+        uncount = self._counts.add(source, per_source=per_source)
         if uncount is None:
             raise _Refused("too_many")
         return uncount

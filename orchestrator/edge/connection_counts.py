@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from orchestrator.http.source_addresses import canonical, source_key
+
 Source = tuple[str, int]
 """Address and port of a client."""
 
@@ -43,16 +45,17 @@ class ConnectionCounts:
         """
         if self._total >= self._total_max:
             return None
-        bounded = per_source and self._per_source_max is not None and not self._is_shared(source)
-        if bounded and self._by_source[source] >= (self._per_source_max or 0):
+        bounded = per_source and self._per_source_max is not None and not self._is_shared(canonical(source) or source)
+        key = source_key(source)
+        if bounded and self._by_source[key] >= (self._per_source_max or 0):
             return None
         self._total += 1
-        self._by_source[source] += 1
+        self._by_source[key] += 1
 
-        return partial(self._uncount, source)
+        return partial(self._uncount, key)
 
-    def _uncount(self, source: str) -> None:
+    def _uncount(self, key: str) -> None:
         self._total -= 1
-        self._by_source[source] -= 1
-        if self._by_source[source] <= 0:
-            del self._by_source[source]
+        self._by_source[key] -= 1
+        if self._by_source[key] <= 0:
+            del self._by_source[key]

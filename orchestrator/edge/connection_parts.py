@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Any
 
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 
@@ -31,3 +33,18 @@ class ListenerState(ServerState):
     """What a listener's connections share. `stopping`: its requests are answered, and no connection waits for another one."""
 
     stopping = False
+
+
+def hold_body(cycle: weakref.ref[RequestResponseCycle]) -> int:
+    """Read nothing more until the request's body is received on, or its response is sent; return the bytes that wait."""
+    found = cycle()
+    if found is None or found.response_complete:
+        return 0
+    found.flow.pause_reading()
+    return len(found.body)
+
+
+def collect_body(cycle: Any) -> None:
+    """Let a request's body grow without being copied for each piece."""
+    if not isinstance(cycle.body, bytearray):
+        cycle.body = bytearray(cycle.body)

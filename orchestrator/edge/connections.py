@@ -7,7 +7,7 @@ Here each state of a connection has a deadline and a bound; beyond it the connec
 | state | bound |
 |---|---|
 | head | `HEAD_SECONDS_MAX`, `HEAD_BYTES_MAX`, `FIELDS_MAX`; trailers are refused |
-| body | bytes and seconds by `Edge`; between two pieces of it `HEAD_BYTES_MAX` bytes of framing |
+| body | bytes and seconds by `Edge`; `PIECES_MAX` chunks; between two of them `HEAD_BYTES_MAX` bytes of framing |
 | requests before a response | `PIPELINED_MAX` |
 | response | `UNREAD_SECONDS_MAX` without progress |
 | body that was not read before the response ended | `LINGER_SECONDS`, `LINGER_BYTES_MAX`; then the connection is closed |
@@ -24,9 +24,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts
-from orchestrator.edge.connection_parts import ListenerState, Pipeline, SmallEvent
+from orchestrator.edge.connection_parts import ListenerState, Pipeline, SmallEvent, collect_body, hold_body
 from orchestrator.edge.ended_transport import ENDED
-from orchestrator.edge.sources import canonical
 from orchestrator.http.problem_documents import MEDIA_TYPE, problem_response
 from orchestrator.problems import HeadTooLarge, Malformed, Overloaded, Problem
 
@@ -36,6 +35,8 @@ HEAD_BYTES_MAX = 16 * 1024
 """Request line and headers together."""
 FIELDS_MAX = 100
 """Header fields of a request."""
+PIECES_MAX = 2_048
+"""Chunks of a body, or parts in which it arrives: each costs as much as a hundred bytes. Of the largest body, 128 bytes each."""
 PIPELINED_MAX = 8
 """Requests of a connection that wait for the response before theirs."""
 UNREAD_SECONDS_MAX = 20.0
@@ -113,6 +114,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer: asyncio.TimerHandle | None = None
         self._head_done = True
         self._head_bytes = 0
+        self._pieces = 0  # of the body
         self._progress = False  # whether the last piece of data ended anything
         self._unparsed = 0
 
@@ -125,7 +127,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.client, self._uncount = self._accepted.client, self._accepted.uncount
         else:
             source = self.client[0] if self.client else ""
-            self._uncount = self._counts.add(canonical(source) or source)
+            self._uncount = self._counts.add(source)
         if self._uncount is None:
             self._refuse_connection("too many connections are open here; close some, or retry later")
         else:
@@ -207,7 +209,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Another request's head is due. Its state's `abort` ends the connection."""
         super().on_message_begin()
         self.scope["state"]["abort"] = self.abort
-        self._head_done, self._head_bytes = False, 0
+        self._head_done, self._head_bytes, self._pieces = False, 0, 0
         if self._timer is None:
             self._expect_head()
 
@@ -238,11 +240,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self.cycle.message_event = SmallEvent()  # its task has not begun
             if self._stopping:
                 self.cycle.keep_alive = False
-            self.scope["state"]["end_if_unread"] = partial(_end_if_unread, weakref.ref(self.cycle))
+            cycle = weakref.ref(self.cycle)
+            self.scope["state"] |= {
+                "end_if_unread": partial(_end_if_unread, cycle), "hold_body": partial(hold_body, cycle),
+            }  # fmt: skip
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._progress = True
+        self._pieces += 1
+        if self._pieces > PIECES_MAX:
+            self._refusal = Malformed(f"the body comes in more than {PIECES_MAX} pieces; send larger chunks")
+            raise ValueError("the body has too many pieces")
+        if self._pieces > 1:
+            collect_body(self.cycle)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

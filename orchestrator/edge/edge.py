@@ -11,6 +11,7 @@ import codecs
 import re
 import time
 import uuid
+from collections.abc import Callable
 
 import structlog
 from starlette.datastructures import Headers
@@ -25,6 +26,7 @@ from orchestrator.http.asgi import App, Message, Receive, Scope, Send, State
 from orchestrator.http.principal_limits import LIMITED_PRINCIPAL, ON_RESPONSE
 from orchestrator.http.problem_documents import problem_response
 from orchestrator.http.services import ENDING_VERB, RESPONSE_VERSION, SOURCE
+from orchestrator.http.waiting_requests import PLACE
 from orchestrator.log.version_parameters import VERSION_HEADER, requested_version
 from orchestrator.problems import Malformed, Overloaded, Problem, RequestTimeout, TooLarge
 
@@ -56,13 +58,39 @@ LOGGED_OF_A_WRITE = ("operation_key", "allocation_id", "principal_id", "tenant_i
 
 
 class _Place:
-    """A request's place among those in flight: 1, or 0 for a long poll or a long-lived response."""
+    """A request's place among those in flight: 1, or 0 for a long poll, a long-lived response, and what ends something.
 
-    def __init__(self, edge: Edge, size: int) -> None:
+    What ends something is never refused, so its places would be taken from all others; it has bounds of its principal.
+    """
+
+    def __init__(self, edge: Edge, size: int, hold_body: Callable[[], int]) -> None:
         self._edge = edge
         self._size = size
         self._paused = False
+        self._hold_body = hold_body
+        self._waits_since = 0.0
+        self.waited_seconds = 0.0
         edge.count(size)
+
+    def begin_wait(self) -> int:
+        """Leave the place, and read nothing more from the client: the request waits. Returns the bytes that it holds."""
+        self.pause()
+        self._waits_since = asyncio.get_running_loop().time()
+        return self._hold_body()
+
+    def end_wait(self) -> None:
+        """Take it again."""
+        self.resume()
+        self.waited_seconds += asyncio.get_running_loop().time() - self._waits_since
+
+    def require_room(self) -> None:
+        """Raise `Overloaded` if more requests are in flight than may be, and this is one of them."""
+        if self._size and self._edge.free < 0:
+            raise _overloaded()
+
+    def leaves_room(self, own: int) -> bool:
+        """Whether a principal with so many requests in flight may have one more: it has no more than are left to others."""
+        return own <= self._edge.free
 
     def pause(self) -> None:
         """Leave the place until `resume`."""
@@ -114,8 +142,7 @@ class Edge:
         """Serve one connection event."""
         if scope["type"] == "websocket":
             scope.setdefault("state", {})[SOURCE] = self._proxies.source_of(scope)
-            full = self._in_flight >= self._in_flight_max
-            await serve_socket(self._app, scope, receive, send, zone=self._zone, is_full=full)
+            await serve_socket(self._app, scope, receive, send, zone=self._zone, is_full=self.free <= 0)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -125,12 +152,14 @@ class Edge:
         started = time.perf_counter()
         measured = scope["path"] not in LASTING
         request_id, asked, refusal = self._judge(scope, Headers(scope=scope))
-        state = {"end_if_unread": _nothing, **scope.get("state", {})}
+        state = {"end_if_unread": _nothing, "hold_body": _no_bytes, **scope.get("state", {})}
         state[ON_RESPONSE] = []
         state |= {"request_id": request_id, RESPONSE_VERSION: asked, ENDING_VERB: _ending(scope)}
         state[SOURCE] = self._proxies.source_of(scope)
         scope["state"] = state
-        place = _Place(self, int(measured and scope["path"] not in LONG_POLLS))
+        is_brief = measured and scope["path"] not in LONG_POLLS
+        place = _Place(self, int(is_brief and not state[ENDING_VERB]), state["hold_body"])
+        state[PLACE] = place
         exchange = _Exchange(self, scope, receive, send, place)
         try:
             if refusal is not None:
@@ -171,6 +200,11 @@ class Edge:
             headers.append(self._hsts)
         return headers
 
+    @property
+    def free(self) -> int:
+        """How many more requests may be in flight; negative if more are than may be."""
+        return self._in_flight_max - self._in_flight
+
     def count(self, change: int) -> None:
         """Count so many requests in flight more."""
         self._in_flight += change
@@ -194,7 +228,7 @@ class Edge:
             raise TooLarge(f"the body may have at most {self._bytes_max(scope)} bytes")
         if len(headers.getlist("idempotency-key")) > 1:
             raise Malformed("the request has more than one Idempotency-Key; send one")
-        if self._in_flight >= self._in_flight_max and not _ending(scope):
+        if self.free <= 0 and not _ending(scope):
             raise _overloaded()
 
     def _bytes_max(self, scope: Scope) -> int:
@@ -208,7 +242,7 @@ class Edge:
 
     def require_not_overloaded(self, scope: Scope) -> None:
         """Raise `Overloaded` if more requests are in flight than may be, unless this one ends something."""
-        if self._in_flight > self._in_flight_max and not _ending(scope):
+        if self.free < 0 and not _ending(scope):
             raise _overloaded()
 
 
@@ -244,7 +278,7 @@ class _Exchange:
             return await self._receive()
         self._place.pause()  # waiting for a client is no work
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline + self._place.waited_seconds):
                 message = await self._receive()
         except TimeoutError as error:
             seconds = self._edge.body_seconds_max
@@ -253,7 +287,8 @@ class _Exchange:
             self._place.resume()
         if message["type"] == "http.request":
             self._complete = not message.get("more_body", False)
-            self._take(message.get("body", b""))
+            message["body"] = bytes(message.get("body", b""))  # a connection may have collected it in a bytearray
+            self._take(message["body"])
             self._edge.require_not_overloaded(self._scope)
         return message
 
@@ -306,6 +341,10 @@ def _leave(state: State) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def _no_bytes() -> int:
+    return 0
 
 
 def _method(scope: Scope) -> str:

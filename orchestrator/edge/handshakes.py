@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import Final
 
 from berth.process.fair_queue import FairQueue
+from orchestrator.http.source_addresses import source_key
 
 RECORD_HEADER_BYTES: Final = 5
 HANDSHAKE_RECORD: Final = 22
@@ -82,7 +83,7 @@ class HandshakeTurns:
     async def wait(self, source: str) -> None:
         """Return when a handshake of a connection from this address may begin."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((source, turn))
+        self._waiting.append((source_key(source), turn))
         if self._giving is None:
             self._giving = asyncio.create_task(self._give())
         await turn
@@ -99,14 +100,15 @@ class HandshakeTurns:
 
     def slow_down(self, source: str) -> None:
         """Give this address few turns for a while. The one slowed down longest ago makes room in a full table."""
-        now = time.monotonic()
-        self._slow[source] = (now + SLOW_SECONDS, self._slow.pop(source, (0.0, now + SLOW_GAP_SECONDS))[1])
+        now, key = time.monotonic(), source_key(source)
+        self._slow[key] = (now + SLOW_SECONDS, self._slow.pop(key, (0.0, now + SLOW_GAP_SECONDS))[1])
         while len(self._slow) > SLOW_SOURCES_MAX:
             self._slow.popitem(last=False)
 
     def is_slow(self, source: str) -> bool:
         """Whether this address is slowed down."""
-        return source in self._slow and time.monotonic() < self._slow[source][0]
+        key = source_key(source)
+        return key in self._slow and time.monotonic() < self._slow[key][0]
 
     def _judge(self, item: tuple[str, asyncio.Future[None]]) -> bool | None:
         """Whether it is the turn of an item: True, not yet, or None if nothing waits for it any more."""

@@ -9,24 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from orchestrator.http.asgi import Scope
+from orchestrator.http.source_addresses import canonical
 
 FORWARDED_FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;,"\s]*))')
 _QUOTED_OR_NOT = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,"])+')
 _PORT = re.compile(r"^(?:\[([^\]]*)\](?::\S*)?|([^:]*)(?::\S*)?)$")
-
-
-@lru_cache(maxsize=4096)
-def canonical(address: str) -> str | None:
-    """The one spelling of an IP address: IPv4 also where it is written as IPv6. None if it is no address."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return None
-    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
-    return str(mapped or parsed)
 
 
 class TrustedProxies:

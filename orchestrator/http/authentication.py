@@ -176,8 +176,9 @@ async def admit(request: Request, authorization: str) -> Principal:
     check_roles(request.scope["endpoint"], principal)
     refuse_unknown_parameters(request)
     asked = database.response_version
-    if asked is not None and asked.at_least > 0:
-        await services.log_head.reach(asked.at_least)
+    if asked is not None and not services.log_head.includes(asked.at_least):
+        async with services.limits.away(request.scope["state"], principal.scope):
+            await services.log_head.reach(asked.at_least)
     return principal
 
 

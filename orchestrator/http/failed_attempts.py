@@ -11,16 +11,14 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Final
 
+from orchestrator.http.source_addresses import source_key
 from orchestrator.problems import TooManyFailures
 
 SOURCES_MAX: Final = 10_000
 GOOD_MAX: Final = 10_000
 """Credentials that are remembered as good, the last used ones."""
-NETWORK_BITS: Final = 64
-"""Of an IPv6 address: one caller has all addresses of such a network."""
 
 
 @dataclass(slots=True)
@@ -54,7 +52,7 @@ class FailedAttempts:
         """
         if source is None or self._most == 0:
             return False
-        key = _table_key(source)
+        key = source_key(source)
         waited = False
         while digest not in self._good:
             left = self._left(key)
@@ -97,7 +95,7 @@ class FailedAttempts:
 
     def end(self, source: str, *, is_wrong: bool) -> None:
         """A lookup has ended. The source that failed longest ago makes room in a full table."""
-        key = _table_key(source)
+        key = source_key(source)
         self._lookups[key].count -= 1
         if is_wrong:
             self._failures[key] = (time.monotonic(), max(0.0, self._left(key) - 1.0))
@@ -120,8 +118,3 @@ class FailedAttempts:
             return float(self._most)
         at, left = found
         return min(float(self._most), left + (time.monotonic() - at) * self._per_second)
-
-
-def _table_key(source: str) -> str:
-    address = ip_address(source)
-    return str(IPv6Network((address, NETWORK_BITS), strict=False)) if isinstance(address, IPv6Address) else source

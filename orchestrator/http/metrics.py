@@ -12,7 +12,12 @@ REQUESTS = Counter("berth_api_requests_total", "HTTP responses sent", ["zone", "
 REQUEST_SECONDS = Histogram(
     "berth_api_request_seconds", "Duration of a request in seconds", ["zone"], buckets=LATENCIES_SECONDS
 )
-IN_FLIGHT = Gauge("berth_api_requests_in_flight", "Requests in flight", ["zone"])
+IN_FLIGHT = Gauge(
+    "berth_api_requests_in_flight", "Requests in flight, without those that wait or that end something", ["zone"]
+)
+WAITING = Gauge(
+    "berth_api_requests_waiting", "Requests that wait for a turn of their principal or a version of the log"
+)
 CONNECTIONS_REFUSED = Counter(
     "berth_api_connections_refused_total", "Connections ended before a request, by reason", ["reason"]
 )

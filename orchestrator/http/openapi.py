@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 
 from berth.process.json_objects import JsonObject
 from orchestrator.http.openapi_webhooks import describe_webhooks
 from orchestrator.http.operation_ids import operation_id
+from orchestrator.http.static_documents import StaticDocument
 from orchestrator.log import version_parameters
+
+OPENAPI_PATH: Final = "/openapi.json"
+DOCS_PATH: Final = "/docs"
 
 PROBLEM_SCHEMA: Final[JsonObject] = {
     "title": "Problem",
@@ -132,8 +138,32 @@ _OPEN_PATHS: Final = frozenset(
 )
 
 
-def install(app: FastAPI) -> None:
-    """Complete the application's OpenAPI document: problems, security schemes, and the scheme of each route."""
+def install(app: FastAPI, *, docs_ui: bool = False) -> None:
+    """Complete the application's OpenAPI document (problems, security schemes, the scheme of each route), and serve it.
+
+    `docs_ui`: serve Swagger UI as well. FastAPI would encode both for each request.
+    """
+    _complete_when_made(app)
+    app.state.openapi_document = document = StaticDocument(lambda: _encode(app))
+    app.add_route(OPENAPI_PATH, document.answer, include_in_schema=False)
+    if docs_ui:
+        page = get_swagger_ui_html(openapi_url=OPENAPI_PATH, title=f"{app.title} - Swagger UI").body
+        app.add_route(DOCS_PATH, StaticDocument(lambda: bytes(page), "text/html").answer, include_in_schema=False)
+
+
+async def prepare(app: FastAPI) -> None:
+    """Encode the document that `install` serves: before requests, because that takes a second."""
+    document: StaticDocument = app.state.openapi_document
+    await document.prepare()
+
+
+def _encode(app: FastAPI) -> bytes:
+    encoded = orjson.dumps(app.openapi(), option=orjson.OPT_NON_STR_KEYS)
+    app.openapi_schema = None  # many times the size of its bytes
+    return encoded
+
+
+def _complete_when_made(app: FastAPI) -> None:
     plain = app.openapi
 
     def openapi() -> JsonObject:

@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from orchestrator.http.rate_limits import Rates, RequestClass
+from orchestrator.http.waiting_requests import WaitingRequests
 
 
 class PrincipalSettings(BaseSettings):
@@ -22,6 +23,14 @@ class PrincipalSettings(BaseSettings):
     )
     principal_endings_in_flight_max: int = Field(
         64, ge=1, description="of these releases, cancels and confirms, beside the others; beyond it they wait"
+    )
+    requests_waiting_max: int = Field(
+        8_000,
+        ge=1,
+        description="requests that wait for that or a version; beyond it those of the principal with most get 503",
+    )
+    principal_waiting_max: int = Field(
+        4_000, ge=1, description="of these those of one principal; beyond it they get 503"
     )
     node_in_flight_max: int = Field(
         32, ge=1, description="requests of a node's certificate served at once; beyond it 429, and results wait"
@@ -49,6 +58,10 @@ class PrincipalSettings(BaseSettings):
     node_requests_per_second_max: float = Field(
         100.0, gt=0, description="requests of a node's certificate, in the same way"
     )
+
+    def waiting(self) -> WaitingRequests:
+        """A table of requests that wait, with these bounds."""
+        return WaitingRequests(self.requests_waiting_max, self.principal_waiting_max)
 
     def rates(self) -> Rates:
         """The rates of a principal without its own."""

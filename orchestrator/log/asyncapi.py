@@ -9,11 +9,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from fastapi import APIRouter
+import orjson
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from berth.process.json_objects import JsonObject
-from orchestrator.http.answers import json_response
+from orchestrator.http.static_documents import StaticDocument
 from orchestrator.log import asyncapi_http as http
 from orchestrator.log.event_kinds import EventKind, Visibility
 from orchestrator.log.event_members import TEXT, WHOLE
@@ -88,11 +89,18 @@ _RESPONSE: dict[int | str, JsonObject] = {
 }
 
 
+def _encode() -> bytes:
+    return orjson.dumps(document())
+
+
+_DOCUMENT: Final = StaticDocument(_encode)
+
+
 @router.get("/asyncapi.json", tags=["log"], responses=_RESPONSE, response_class=Response)
 @without_roles
-async def asyncapi() -> Response:
+async def asyncapi(request: Request) -> Response:
     """Return the AsyncAPI document, from which consumers can be generated."""
-    return json_response(document())
+    return await _DOCUMENT.answer(request)
 
 
 @cache

@@ -33,9 +33,13 @@ class LogHead:
             self._next.add_done_callback(_retrieve)
         return await asyncio.shield(self._next)
 
+    def includes(self, version: int) -> bool:
+        """Whether this version is known to be in the log: `reach` returns at once."""
+        return version <= self._known
+
     async def reach(self, version: int) -> None:
         """Return when subsequent reads include this version. Raises `VersionNotReached`, and as `fresh`."""
-        if version <= self._known:
+        if self.includes(version):
             return
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self._wait_seconds_max, PAUSE_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from berth.local.servers import free_port
 from orchestrator.edge import listeners
 from orchestrator.edge.edge import Edge
 from orchestrator.http.asgi import Receive, Scope, Send
+from orchestrator.http.waiting_requests import PLACE
 from orchestrator.settings import Settings
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for
 
@@ -33,12 +34,17 @@ UPGRADE = (
 
 @dataclass
 class Listener:
-    """A running listener. `release` lets the requests to `/waits` finish."""
+    """A running listener. `release` lets the requests to `/waits` and `/held` finish.
+
+    `held_bytes` returns what has arrived of the body of the last request to `/held`; `received`: how much it read in the end.
+    """
 
     server: uvicorn.Server
     port: int
     release: threading.Event = field(default_factory=threading.Event)
     waiting: int = 0
+    held_bytes: Callable[[], int] = lambda: 0
+    received: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -59,7 +65,10 @@ class Listener:
         wait_for(lambda: not self.server.server_state.connections, "the connections to end")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/waits`, `/big`, `/source`, `/reads` and `/v1/subscribe` (the body), anything else: an empty response at once."""
+        """`/waits`, `/held` (waits before its body), `/big`, `/source`, `/reads` and `/v1/subscribe` (the body).
+
+        Anything else: an empty response at once.
+        """
         if scope["type"] == "websocket":
             await self._talk(scope, receive, send)
         if scope["type"] != "http":
@@ -69,6 +78,8 @@ class Listener:
         if scope["path"] == "/waits":
             self.waiting += 1
             await asyncio.to_thread(self.release.wait)
+        elif scope["path"] == "/held":
+            await self._hold(scope, receive)
         elif scope["path"] == "/big":
             body = bytes(BIG_BYTES)
         elif scope["path"] == "/source":
@@ -79,6 +90,20 @@ class Listener:
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _hold(self, scope: Scope, receive: Receive) -> None:
+        """Wait as a request does that has to wait for its turn, and read the body then."""
+        place = scope["state"][PLACE]
+        place.begin_wait()
+        self.held_bytes = scope["state"]["hold_body"]
+        self.waiting += 1
+        await asyncio.to_thread(self.release.wait)
+        place.end_wait()
+        more = True
+        while more:
+            message = await receive()
+            self.received += len(message.get("body", b""))
+            more = message.get("more_body", False)
 
     async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A socket that says where it comes from and stays open."""
@@ -91,7 +116,10 @@ class Listener:
 
 @contextmanager
 def listening(
-    in_flight_max: int = 1_000, connections_per_source_max: int = 0, **settings_of_it: Any
+    in_flight_max: int = 1_000,
+    connections_per_source_max: int = 0,
+    body_seconds_max: float = 10.0,
+    **settings_of_it: Any,
 ) -> Iterator[Listener]:
     """A public listener behind the edge, with these bounds and settings."""
     settings = Settings(
@@ -110,6 +138,7 @@ def listening(
         zone="public",
         body_bytes_max=262_144,
         in_flight_max=in_flight_max,
+        body_seconds_max=body_seconds_max,
         proxies=listeners.trusted_proxies(settings),
         hsts_seconds=settings.hsts_seconds,
     )

@@ -27,10 +27,12 @@ from orchestrator.edge.write_endpoints import WriteEndpoints
 from orchestrator.http.asgi import App, Receive, Scope, Send
 from orchestrator.http.authentication import principal_behind
 from orchestrator.http.operation_keys import answer_response
-from orchestrator.http.services import CALLER, Services, services_for, source_of
+from orchestrator.http.rate_limits import RequestClass
+from orchestrator.http.services import CALLER, ENDING_VERB, Services, services_for, source_of
 from orchestrator.keyvalue.commit_endpoints import commit_for
 from orchestrator.keyvalue.schemas import CommitTransaction
 from orchestrator.operations.store.operations import Answer
+from orchestrator.problems import Problem
 from orchestrator.reservations.endpoints import confirm_held, hold_for
 from orchestrator.reservations.schemas import ByHolder, HoldResources
 from orchestrator.tenants.principals import Principal
@@ -108,10 +110,17 @@ class FastPath:
         """The caller, whose role allows the write."""
         caller = await principal_behind(services.credentials, services.context.database, credential, source_of(scope))
         scope["state"][CALLER] = caller
-        await services.limits.admit(scope, caller.scope)
         endpoint = self._endpoints.endpoint_of(scope["method"], scope["path"])
-        if endpoint is not None:
-            check_roles(endpoint, caller)
+        if endpoint is None:
+            scope["state"][ENDING_VERB] = ""  # there is nothing at this path, so it ends nothing
+        else:
+            try:
+                check_roles(endpoint, caller)
+            except Problem:
+                # Whatever it would have ended: what a role does not allow has the rate of any write, and takes no turn.
+                services.limits.take_rate(caller.scope, RequestClass.WRITE)
+                raise
+        await services.limits.admit(scope, caller.scope)
         return caller
 
 

@@ -29,7 +29,7 @@ ATTACK_SECONDS_MAX = 240.0
 def test_a_tenant_creates_and_releases_beside_hostile_connections(
     database_url: str, tmp_path: Path, connections: int, cycles: int
 ) -> None:
-    """Slow heads and bodies, huge heads, trailers, halves of handshakes and random keys, from eight addresses."""
+    """Slow heads and bodies, huge heads, trailers, half handshakes, random keys and unread documents, from eight addresses."""
     seed_fleet(database_url, 50)
     quiet, hostile = seed_tenants(database_url, 2)
     raise_files_max(8 * connections)
