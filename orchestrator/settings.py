@@ -130,6 +130,8 @@ class Settings(
     feed_buffer_bytes_max: int = Field(
         8_388_608, ge=1_024, description="what may wait for a subscriber; beyond it its connection is closed"
     )
+    feed_tenant_bytes_max: int = Field(67_108_864, ge=1_024, description="the same for all subscribers of a tenant")
+    feed_bytes_max: int = Field(268_435_456, ge=1_024, description="the same for all subscribers of a process")
     feed_stall_seconds: float = Field(30.0, gt=0, description="how long a subscriber may take nothing")
     feed_keepalive_seconds: float = Field(
         15.0, gt=0, description="silence before a sign of life; as often is looked whether a subscriber may still read"
@@ -331,6 +333,8 @@ class Settings(
             subscribers_max=self.feed_subscribers_max,
             tenant_subscribers_max=self.feed_tenant_subscribers_max,
             buffer_bytes_max=self.feed_buffer_bytes_max,
+            tenant_bytes_max=self.feed_tenant_bytes_max,
+            bytes_max=self.feed_bytes_max,
             keepalive_seconds=self.feed_keepalive_seconds,
             stall_seconds=self.feed_stall_seconds,
             checkpoint_seconds=self.feed_checkpoint_seconds,

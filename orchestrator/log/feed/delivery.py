@@ -22,6 +22,7 @@ class SubscriberDelivery:
         self._feed = feed
         self._subscriber = subscriber
         self._write = write
+        subscriber.count_in(feed.budget)
 
     async def run(self) -> None:
         """Deliver until the subscriber ends. Raises what `write` raises."""
@@ -30,6 +31,7 @@ class SubscriberDelivery:
             await self._follow()
         finally:
             self._feed.detach(self._subscriber)
+            self._subscriber.release()
 
     async def send(self, chunk: bytes) -> None:
         """Send a chunk; disconnect a consumer that accepts nothing for `stall_seconds`."""
@@ -58,8 +60,9 @@ class SubscriberDelivery:
                 chunk += audience.checkpoint(scan.scanned_to, subscriber.leader_id)
             subscriber.cursor = scan.scanned_to
             del scan  # a slow consumer must hold only the chunk in memory
-            if chunk:
-                await self.send(chunk)
+            subscriber.push(chunk)
+            del chunk
+            await self._send_waiting()
 
     async def _is_truncated(self, scan: Scan) -> bool:
         """Return whether events that the subscriber has not received (a tenant: its own) were dropped."""
@@ -67,6 +70,12 @@ class SubscriberDelivery:
         if scan.first <= subscriber.cursor + 1:
             return False
         return audience.tenant_id is None or await self._feed.is_truncated(subscriber)
+
+    async def _send_waiting(self) -> None:
+        """Send what waits: what a consumer that catches up does not read counts as any other chunk."""
+        while self._subscriber.has_waiting and (chunk := await self._subscriber.next()) is not None:
+            await self.send(chunk)
+            self._subscriber.mark_sent()
 
     async def _follow(self) -> None:
         while (chunk := await self._subscriber.next()) is not None:

@@ -1,14 +1,15 @@
 """The feed: one tail of the log per process for all its subscribers (DESIGN §7).
 
 A subscriber reads older events from the log itself, with bounded concurrency, until it is near the head; then the tail pushes
-new events to it. Events are encoded once per audience, and subscribers share the bytes.
+new events to it. Events are encoded once, and the subscribers of an audience share the bytes. Many audiences are served in turns
+of the event loop, so that requests go on beside them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
@@ -18,7 +19,8 @@ import structlog
 
 from orchestrator.database.transactions import Database, TransactionConflict
 from orchestrator.http import metrics
-from orchestrator.log.feed.frames import Audience, bytes_of
+from orchestrator.log.feed.buffers import BufferBudget
+from orchestrator.log.feed.frames import Audience, EncodedEvents, bytes_of
 from orchestrator.log.feed.limits import FeedLimits
 from orchestrator.log.feed.subscribers import Subscriber
 from orchestrator.log.head import LogHead
@@ -34,6 +36,8 @@ SECONDS_PER_SUBSCRIBER = 0.00005
 """Added to the tick per subscriber, so that many subscribers receive larger chunks: a write costs as much as two events."""
 RECENT_EVENTS_MAX = 10_000
 RECENT_BYTES_MAX = 8 * 1024 * 1024
+TURN_SECONDS = 0.005
+"""How long events are distributed before other tasks run."""
 BACKLOG_BYTES_MAX = 1024 * 1024
 """The most bytes of recent events copied for one subscriber; one that is further behind keeps reading the log."""
 
@@ -55,6 +59,7 @@ class Feed:
 
     def __init__(self, database: Database, limits: FeedLimits) -> None:
         self.limits = limits
+        self.budget = BufferBudget(limits.tenant_bytes_max, limits.bytes_max)
         self.head = LogHead(database, 0)
         self._database = database
         self._readers = asyncio.Semaphore(limits.readers_max)
@@ -231,27 +236,40 @@ class Feed:
             if not _is_whole(before.version, events):
                 raise RuntimeError(f"versions are missing in the log after {before.version}")
             before = Head(scan.scanned_to, head.leader_id, head.accepted_leader_id)
-            self._distribute(events, before)
+            await self._distribute(events, before)
         return True
 
-    def _distribute(self, events: Sequence[FeedEvent], at: Head) -> None:
+    async def _distribute(self, events: Sequence[FeedEvent], at: Head) -> None:
         assert self._at is not None, "called by the tail"
+        # One that attaches from here on gets these events from the recent ones, and is not among those that are served below.
         begin, self._at = self._at.version, at
-        for audience, subscribers in self._attached.items():
-            chunk = audience.frames(events)
+        self._keep_recent(events)
+        attached = [(audience, list(subscribers)) for audience, subscribers in self._attached.items()]
+        of_tenants: defaultdict[UUID | None, list[FeedEvent]] = defaultdict(list)
+        for event in events:
+            of_tenants[event.tenant_id].append(event)
+        encoded = EncodedEvents()
+        turn_ends = time.monotonic() + TURN_SECONDS
+        for audience, subscribers in attached:
+            chunk = audience.frames(events if audience.tenant_id is None else of_tenants[audience.tenant_id], encoded)
             if chunk and not audience.durable:
                 chunk += self._checkpoint(audience, at)
             for subscriber in subscribers:
                 if subscriber.cursor > begin:
                     self._push_to(subscriber, [event for event in events if event.version > subscriber.cursor], at)
-                elif chunk:
+                else:
                     subscriber.push(chunk)
                 subscriber.advance(at.version)
+            if time.monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = time.monotonic() + TURN_SECONDS
+        metrics.FEED_EVENTS.inc(len(events))
+
+    def _keep_recent(self, events: Sequence[FeedEvent]) -> None:
         self._recent.extend(events)
         self._recent_bytes += bytes_of(events)
         while len(self._recent) > RECENT_EVENTS_MAX or self._recent_bytes > RECENT_BYTES_MAX:
             self._recent_bytes -= bytes_of([self._recent.popleft()])
-        metrics.FEED_EVENTS.inc(len(events))
 
     def _push_to(self, subscriber: Subscriber, events: Sequence[FeedEvent], at: Head) -> None:
         """Push events to one subscriber."""

@@ -19,6 +19,24 @@ NOTHING: Final = b""
 """WebSockets have ping frames."""
 
 
+class EncodedEvents:
+    """Events that were encoded for one audience, for the next one: filters decide whether an event is sent, not its bytes."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[int, int | None, bool], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def framed(self, event: FeedEvent, prev_version: int | None, on_socket: bool) -> bytes:
+        """The event as `frame` or `message` encodes it."""
+        key = (event.version, prev_version, on_socket)
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frames[key] = (message if on_socket else frame)(event, prev_version)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Audience:
     """Subscribers that receive the same bytes: same tenant (None: operators), filter, durability and transport."""
@@ -38,18 +56,22 @@ class Audience:
         """Whether it receives checkpoints."""
         return not self.durable or not self.chosen.takes_all
 
-    def frames(self, events: Iterable[FeedEvent]) -> bytes:
-        """Encode the events selected by this audience."""
-        framed = message if self.on_socket else frame
+    def frames(self, events: Iterable[FeedEvent], encoded: EncodedEvents | None = None) -> bytes:
+        """Encode the events selected by this audience; those that `encoded` has are not encoded again."""
+        framed = (EncodedEvents() if encoded is None else encoded).framed
         if self.chosen.takes_all:
             if self.tenant_id is None:
-                return b"".join([framed(event, event.before) for event in events])
+                return b"".join([framed(event, event.before, self.on_socket) for event in events])
             return b"".join(
-                [framed(event, event.prev_version) for event in events if event.tenant_id == self.tenant_id]
+                [
+                    framed(event, event.prev_version, self.on_socket)
+                    for event in events
+                    if event.tenant_id == self.tenant_id
+                ]
             )
         return b"".join(
             [
-                framed(event, None)
+                framed(event, None, self.on_socket)
                 for event in events
                 if (self.tenant_id is None or event.tenant_id == self.tenant_id)
                 and self.chosen.takes(event.event_type, event.subject)

@@ -12,6 +12,8 @@ class FeedLimits:
     subscribers_max: int = 2_000
     tenant_subscribers_max: int = 200
     buffer_bytes_max: int = 8_388_608
+    tenant_bytes_max: int = 67_108_864
+    bytes_max: int = 268_435_456
     keepalive_seconds: float = 15.0
     stall_seconds: float = 30.0
     tick_seconds: float = 0.02
