@@ -77,8 +77,10 @@ def _serve(run: Callable[[], Coroutine[None, None, None]]) -> int:
 
     from berth.process.health_server import CannotListen
     from berth.process.logs import configure_logging
+    from berth.process.open_files import raise_open_files
 
     configure_logging()
+    raise_open_files()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     problem: BaseException
     try:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
+from berth.process.open_files import raise_open_files
 from berth.process.poolers import pooler_behind
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema
@@ -161,6 +162,7 @@ def main() -> int:
     parser.add_argument("--listen", choices=("public", "node", "both", "issuer"), default="both")
     options = parser.parse_args()
     configure_logging()
+    raise_open_files()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second, unused series for each
     reasons: list[str] = []
     try:

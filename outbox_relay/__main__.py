@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
+from berth.process.open_files import raise_open_files
 from berth.process.settings import describe_wrong_settings
 from outbox_relay.problems import RelayProblem
 from outbox_relay.relay import Relay
@@ -20,6 +21,7 @@ from outbox_relay.settings import Settings
 def main() -> int:
     """Run the relay until SIGTERM or SIGINT; return the exit status."""
     configure_logging()
+    raise_open_files()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     log = structlog.get_logger("relay")
     try:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
 from berth.process.logs import configure_logging
+from berth.process.open_files import raise_open_files
 from worker.health import Health, served
 from worker.problems import CannotRun
 
@@ -117,6 +118,7 @@ def main() -> int:
     given = parser.parse_args()
     run = _send_webhooks if given.webhooks else _stream_audit if given.audit_stream else _work
     configure_logging()
+    raise_open_files()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     try:
         asyncio.run(run())

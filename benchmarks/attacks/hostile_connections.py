@@ -137,7 +137,7 @@ async def random_keys(connection: _Connection) -> None:
 
 
 async def unread_documents(connection: _Connection) -> None:
-    """As many requests for the largest document as may be sent at once, without a key, whose responses are not read."""
+    """Pipelined requests for the largest document, without a key, whose responses are not read."""
     await connection.send(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * PIPELINED)
     connection.reader._transport.pause_reading()  # type: ignore[attr-defined]
     await asyncio.sleep(UNREAD_SECONDS)

@@ -17,6 +17,7 @@ from typing import Final
 import structlog
 
 from berth.process.logs import configure_logging
+from berth.process.open_files import raise_open_files
 from node_agent.deploy_system.effects.networking import bring_up
 from node_agent.deploy_system.effects.tools import real_host
 from node_agent.deploy_system.loop import DeploySettings, DeploySystem, Ending
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
     configure_logging()
+    raise_open_files()
     settings = DeploySettings(
         medium=chosen.medium, root_keys_file=chosen.root_keys, host=real_host(), bring_up=bring_up,
         work=work_of_machine,

@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 import uvicorn
 
+from berth.process.source_addresses import canonical
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts, Source
 from orchestrator.edge.connection_parts import ListenerState
 from orchestrator.edge.connections import BoundedHttpProtocol
@@ -28,7 +29,6 @@ from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.edge.tls import ReloadedContext
 from orchestrator.http import metrics
-from orchestrator.http.source_addresses import canonical
 
 log = structlog.get_logger("orchestrator.api")
 HANDSHAKE_SECONDS_MAX = 5.0

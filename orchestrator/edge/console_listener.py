@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from pydantic import ValidationError
 
+from berth.process.source_addresses import source_key
 from node_agent.wire.console import FRAME_BYTES_MAX, HELLO, ConsoleHello, FrameRefused, read_frame
 from orchestrator.consoles.hub import ConsoleHub, Link
 from orchestrator.consoles.metrics import LINKS
 from orchestrator.database.transactions import Database, TransactionConflict
-from orchestrator.edge.handshakes import wait_readable
+from orchestrator.edge.handshakes import HandshakeTurns, wait_for_hello, wait_readable
 from orchestrator.edge.tls import ReloadedContext
 from orchestrator.nodes.certificates import is_of_kind, node_identity
 from orchestrator.nodes.queries import find_standing
@@ -30,8 +32,10 @@ log = structlog.get_logger("orchestrator.consoles")
 HANDSHAKE_SECONDS_MAX = 5.0
 HELLO_SECONDS_MAX = 5.0
 LAST_FRAME_SECONDS_MAX = 1.0
-STRANGERS_MAX = 64
-"""Connections that have not shown a certificate yet. Beyond it the oldest is cut off: a handshake takes milliseconds."""
+STRANGERS_MAX = 1_024
+"""Connections that have not shown a certificate yet. Beyond it the oldest of the source with most is cut off."""
+STRANGERS_OF_SOURCE_MAX = 64
+"""Of these those of one source. Beyond it its oldest is cut off, and no other's: a handshake takes milliseconds."""
 UNCLAIMED_MAX = 64
 """Connections of nodes that have not named their session yet; beyond it they are refused."""
 BACKLOG = 256
@@ -59,7 +63,8 @@ class ConsoleListener:
         self._trust_domain = settings.trust_domain
         self._where = (settings.console_host, settings.console_port)
         self._connections: set[asyncio.Task[None]] = set()
-        self._strangers: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._strangers: dict[str, dict[asyncio.Task[None], None]] = {}  # by source, the oldest first
+        self._turns = HandshakeTurns()
         self._unclaimed = 0
         self._stopped = asyncio.Event()
 
@@ -77,6 +82,7 @@ class ConsoleListener:
             finally:
                 for task in (accepting, stopped, *self._connections):
                     task.cancel()
+                self._turns.close()
                 await asyncio.gather(accepting, stopped, *self._connections, return_exceptions=True)
 
     def stop(self) -> None:
@@ -88,39 +94,58 @@ class ConsoleListener:
             await wait_readable(listening)
             try:
                 for _ in range(ACCEPTED_AT_ONCE_MAX):
-                    connection, _address = listening.accept()
-                    self._take(connection)
+                    connection, address = listening.accept()
+                    self._take(connection, address[0])
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 pass
             except OSError as error:
                 log.warning("cannot_accept_agents", why=str(error))
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    def _take(self, connection: socket.socket) -> None:
-        if len(self._strangers) >= STRANGERS_MAX:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.cancel()
-            LINKS.labels("too_many").inc()
+    def _take(self, connection: socket.socket, source: str) -> None:
+        key = source_key(source)
+        self._make_room_for(key)
         connection.setblocking(False)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEP_ALIVE:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        task = asyncio.create_task(self._serve(connection))
+        task = asyncio.create_task(self._serve(connection, key))
         self._connections.add(task)
-        self._strangers[task] = None
-        task.add_done_callback(self._forget)
+        self._strangers.setdefault(key, {})[task] = None
+        task.add_done_callback(partial(self._forget, key))
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _make_room_for(self, source: str) -> None:
+        """Cut off the oldest connection without a certificate of this source, or of that with most, at a bound."""
+        crowded = self._strangers.get(source, {})
+        if len(crowded) < STRANGERS_OF_SOURCE_MAX:
+            if sum(map(len, self._strangers.values())) < STRANGERS_MAX:
+                return
+            source, crowded = max(self._strangers.items(), key=lambda each: len(each[1]))
+        oldest = next(iter(crowded))
+        self._admit(source, oldest)
+        oldest.cancel()
+        LINKS.labels("too_many").inc()
+
+    def _admit(self, source: str, task: asyncio.Task[None]) -> None:
+        """The connection is no stranger's any more."""
+        strangers = self._strangers.get(source, {})
+        strangers.pop(task, None)
+        if not strangers:
+            self._strangers.pop(source, None)
+
+    def _forget(self, source: str, task: asyncio.Task[None]) -> None:
         self._connections.discard(task)
-        self._strangers.pop(task, None)
+        self._admit(source, task)
 
-    async def _serve(self, connection: socket.socket) -> None:
-        """One connection: handshake, first frame, then as long as its session."""
+    async def _serve(self, connection: socket.socket, source: str) -> None:
+        """One connection: handshake in the turn of its source, first frame, then as long as its session."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=4 * FRAME_BYTES_MAX)
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
+                await wait_for_hello(connection)
+                await self._turns.wait(source)
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._tls.current(), ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
             )
@@ -128,9 +153,12 @@ class ConsoleListener:
             connection.close()
             LINKS.labels("handshake").inc()
             return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
         own = asyncio.current_task()
         assert own is not None, "a connection has a task"
-        self._strangers.pop(own, None)
+        self._admit(source, own)
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             outcome = await self._join(Link(reader, writer))

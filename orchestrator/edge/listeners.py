@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from orchestrator.edge.accepting import AcceptingServer
+from orchestrator.edge.connection_bounds import connection_bounds
 from orchestrator.edge.connection_counts import ConnectionCounts
 from orchestrator.edge.connections import BoundedHttpProtocol
 from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
@@ -84,9 +85,8 @@ def trusted_proxies(settings: Settings) -> TrustedProxies:
 def public_server(app: App, settings: Settings) -> uvicorn.Server:
     """The public listener, which speaks WebSocket as well. Raises ValueError or OSError for unusable TLS files."""
     proxies = trusted_proxies(settings)
-    counts = ConnectionCounts(
-        settings.connections_max, settings.connections_per_source_max or None, is_shared=proxies.trusts
-    )
+    bounds = connection_bounds(settings, settings.connections_per_source_max, "public")
+    counts = ConnectionCounts(*bounds, is_shared=proxies.trusts)
     config = _config(
         app, settings, settings.public_host, settings.public_port, partial(BoundedHttpProtocol, counts=counts)
     )
@@ -107,7 +107,8 @@ def public_server(app: App, settings: Settings) -> uvicorn.Server:
 
 def metrics_server(app: App, settings: Settings, port: int) -> uvicorn.Server:
     """The metrics and health listener."""
-    protocol = partial(BoundedHttpProtocol, counts=ConnectionCounts(settings.connections_max, None))
+    counts = ConnectionCounts(*connection_bounds(settings, 0, "metrics"))
+    protocol = partial(BoundedHttpProtocol, counts=counts)
     return uvicorn.Server(_config(app, settings, settings.metrics_host, port, protocol))
 
 
@@ -122,8 +123,9 @@ def node_server(app: App, settings: Settings) -> uvicorn.Server:
         raise ValueError(
             "the node listener needs BERTH_NODE_TLS_CERTIFICATE_FILE, BERTH_NODE_TLS_KEY_FILE and BERTH_NODE_CA_CERTIFICATE_FILE"
         )
-    counts = ConnectionCounts(settings.connections_max, settings.node_connections_per_source_max or None)
-    certificates = ConnectionCounts(settings.connections_max, settings.node_connections_max)
+    bounds = connection_bounds(settings, settings.node_connections_per_source_max, "node")
+    counts = ConnectionCounts(*bounds)
+    certificates = ConnectionCounts(bounds.total, settings.node_connections_max)
     deploy_cas = [] if settings.deploy_ca_certificate_file is None else [settings.deploy_ca_certificate_file]
     chain = DeployChain(deploy_cas[0], client_cas) if deploy_cas else None
     protocol = partial(NodeProtocol, counts=counts, certificates=certificates, deploy_chain=chain)

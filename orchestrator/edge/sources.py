@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
+from berth.process.source_addresses import canonical
 from orchestrator.http.asgi import Scope
-from orchestrator.http.source_addresses import canonical
 
 FORWARDED_FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;,"\s]*))')
 _QUOTED_OR_NOT = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,"])+')

@@ -18,6 +18,11 @@ IN_FLIGHT = Gauge(
 WAITING = Gauge(
     "berth_api_requests_waiting", "Requests that wait for a turn of their principal or a version of the log"
 )
+CONNECTIONS_MAX = Gauge(
+    "berth_api_connections_max",
+    "Connections that a listener accepts: the setting, or what open files allow",
+    ["listener"],
+)
 CONNECTIONS_REFUSED = Counter(
     "berth_api_connections_refused_total", "Connections ended before a request, by reason", ["reason"]
 )

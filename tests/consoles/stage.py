@@ -180,12 +180,13 @@ class ConsoleStage:
             )  # fmt: skip
         return path
 
-    def dial(self, certificate: Path | None) -> AgentLink:
-        """A connection with this client certificate."""
+    def dial(self, certificate: Path | None, connected: socket.socket | None = None) -> AgentLink:
+        """A connection with this client certificate, over one that is `connected` already."""
         context = ssl.create_default_context(cafile=str(self.files.ca_certificate))
         if certificate is not None:
             context.load_cert_chain(certificate)
-        plain = socket.create_connection(("127.0.0.1", self.endpoints.console_port), timeout=SECONDS_MAX)
+        where = ("127.0.0.1", self.endpoints.console_port)
+        plain = connected or socket.create_connection(where, timeout=SECONDS_MAX)
         link = AgentLink(context.wrap_socket(plain, server_hostname="127.0.0.1"))
         self._links.append(link)
         return link

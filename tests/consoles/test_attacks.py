@@ -11,6 +11,7 @@ from socket import create_connection
 import pytest
 from websockets.sync.client import ClientConnection
 
+from benchmarks.attacks.hostile_connections import HALF_HELLO
 from node_agent.wire.console import DATA, HELLO, WELCOME, counted
 from node_agent.wire.fields import INTEGER_MAX
 from orchestrator.consoles.rules import Target, refusal
@@ -18,6 +19,7 @@ from orchestrator.problems import NotFound
 from tests.allocations.seeding import add_tenant, connect
 from tests.consoles.stage import SECONDS_MAX, AgentLink, ConsoleStage, other_node
 from tests.consoles.talking import attached, message, output_until, refused
+from tests.support.waiting import wait_for
 
 
 def waiting(socket: ClientConnection) -> str:
@@ -181,6 +183,23 @@ def test_connections_without_a_certificate_take_no_place_of_a_session(stage: Con
         assert welcome is not None
         assert welcome[0] == WELCOME
         assert stage.metric('berth_api_console_links_total{outcome="too_many"}') >= 200
+
+
+def test_a_flood_from_another_source_cuts_off_no_agent(stage: ConsoleStage) -> None:
+    """The agent's handshake begins after hundreds of newer connections, which say nothing or send half a ClientHello."""
+    where = ("127.0.0.1", stage.endpoints.console_port)
+    certificate = stage.certificate(stage.seeded.nodes[0].id)
+    with ExitStack() as flood:
+        connected = create_connection(where, timeout=SECONDS_MAX)
+        for number in range(300):
+            hostile = flood.enter_context(create_connection(where, SECONDS_MAX, source_address=("127.0.0.2", 0)))
+            if number % 2:
+                hostile.sendall(HALF_HELLO)
+        wait_for(
+            lambda: stage.metric('berth_api_console_links_total{outcome="too_many"}') >= 200, "the flood to be cut off"
+        )
+        link = stage.dial(certificate, connected)
+        assert link.connection.version() is not None, "its handshake is done"
 
 
 @pytest.mark.parametrize(

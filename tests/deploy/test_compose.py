@@ -250,10 +250,25 @@ def test_nothing_starts_before_the_schema() -> None:
             assert "migrate" in RUNNING[name]["depends_on"], name
 
 
-def test_only_the_two_listeners_are_reachable() -> None:
-    published = {name for name, service in services().items() if "ports" in service}
-    assert published == {"orchestrator-public", "orchestrator-node"}
-    assert {name for name, service in services().items() if "edge" in service.get("networks", ())} == published
+def test_only_the_three_listeners_are_reachable() -> None:
+    """Public, console and node listener: the ports that the page for operators lists, and no others."""
+    published = {name: service["ports"] for name, service in services().items() if "ports" in service}
+    ports = {name: [line.rpartition(":")[2] for line in lines] for name, lines in published.items()}
+    assert ports == {"orchestrator-public": ["8080", "8444"], "orchestrator-node": ["8443"]}
+    assert {name for name, service in services().items() if "edge" in service.get("networks", ())} == published.keys()
+    page = (Path(__file__).parents[2] / "docs/how-to/deploy.md").read_text()
+    _, _, reachable = page.partition("## 3. Make it reachable")
+    listed = [line.split("|")[1].strip() for line in reachable.partition("Everything else")[0].splitlines()[4:] if line]
+    assert sorted(listed) == ["8080", "8443", "8444"]
+
+
+def test_processes_may_open_as_many_files_as_they_accept_connections() -> None:
+    limits = {
+        name: service["ulimits"]["nofile"] for name, service in our_services().items() if "healthcheck" in service
+    }
+    assert {"orchestrator-public", "orchestrator-node", "worker"} <= limits.keys()
+    most = OrchestratorSettings.model_fields["connections_max"].default
+    assert all(limit["soft"] == limit["hard"] > 2 * most for limit in limits.values())
 
 
 def test_the_audit_is_not_streamed_by_default() -> None:

@@ -25,6 +25,7 @@ from tests.mutants import (
     worker,
 )
 from tests.mutants.barriers import (
+    availability,
     backups,
     continuity,
     disk_pool,
@@ -97,6 +98,7 @@ from tests.mutants.networks import names_of_guests, vlans
 MODULES = (
     allocations,
     archive,
+    availability,
     backups,
     lost_agents,
     lost_passwords,

@@ -39,8 +39,8 @@ MUTANTS = [
         "roles of writes are checked after the body",
         "security",
         "orchestrator/edge/fast_paths/public.py",
-        "        if endpoint is not None:\n",
-        "        if False:\n",
+        "                check_roles(endpoint, caller)\n",
+        "                pass\n",
         (f"{ROLES}::test_a_role_is_checked_before_the_body_arrives",),
     ),
     Mutant(

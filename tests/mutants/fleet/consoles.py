@@ -114,8 +114,8 @@ MUTANTS: list[Mutant] = [
         "consoles: silent connections keep agents out",
         "consoles",
         "orchestrator/edge/console_listener.py",
-        "            del self._strangers[oldest]\n            oldest.cancel()\n",
-        "            del oldest\n            connection.close()\n            return\n",
+        "        self._make_room_for(key)\n",
+        "        if len(self._strangers.get(key, ())) >= 64:\n            connection.close()\n            return\n",
         (f"{ATTACKS}::test_connections_without_a_certificate_take_no_place_of_a_session",),
     ),
     Mutant(

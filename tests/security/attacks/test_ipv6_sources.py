@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
+from berth.process.source_addresses import source_key
 from orchestrator.edge.connection_counts import ConnectionCounts
 from orchestrator.edge.handshakes import HandshakeTurns
 from orchestrator.http.failed_attempts import FailedAttempts
-from orchestrator.http.source_addresses import source_key
 from orchestrator.problems import TooManyFailures
 from tests.support.waiting import let_others_run
 

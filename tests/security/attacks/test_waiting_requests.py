@@ -24,7 +24,6 @@ from orchestrator.problems import Overloaded
 from tests.api.calling import Caller, insert_admin_key, new_tenant, problem
 from tests.api.processes import metric_of, public_process
 from tests.security.listener import get, listening
-from tests.security.test_roles import key_of
 from tests.support.waiting import WAIT_SECONDS_MAX, async_wait_for, let_others_run, wait_for
 
 IN_FLIGHT_MAX = 20
@@ -259,9 +258,11 @@ def test_a_role_that_may_not_release_waits_for_nothing(database_url: str, tmp_pa
     with public_process(database_url, tmp_path, {"BERTH_WRITES_PER_SECOND_MAX": "1"}) as http:
         admin = Caller(http, insert_admin_key(database_url))
         tenant = new_tenant(admin)
-        viewer = key_of(admin, str(tenant.tenant_id), "viewer")
+        body = {"name": "viewer", "role": "viewer", "tenant_id": tenant.tenant_id}
+        viewer = Caller(http, admin.make("/admin/api-keys", body)["key"])
         for _ in range(4):
-            problem(viewer.call("POST", f"/allocations/{uuid.uuid4()}/release"), 403, "role_required")
+            refused = problem(viewer.call("POST", f"/allocations/{uuid.uuid4()}/release"), 403, "role_required")
+            assert refused["role"] == "viewer"
         problem(viewer.call("POST", f"/allocations/{uuid.uuid4()}/release"), 429, "rate_limited")
         for _ in range(10):
             problem(tenant.call("POST", f"/allocations/{uuid.uuid4()}/release"), 404, "not_found")

@@ -71,8 +71,10 @@ def stream(
     from berth.cli.deployment.backup.streaming import Streamer, StreamOptions
     from berth.process.health_server import CannotListen
     from berth.process.logs import configure_logging
+    from berth.process.open_files import raise_open_files
 
     configure_logging()
+    raise_open_files()
     disable_created_metrics()  # type: ignore[no-untyped-call]  # unused series
     settings = session.settings
     options = StreamOptions(
