@@ -1,9 +1,10 @@
 """Upgrades a database to a revision and to the present SQL functions, or raises one sentence that says why it cannot.
 
 Upgrades run one at a time (a transaction-level advisory lock). An empty database is made in one transaction. After that each
-revision is a transaction, so that its locks are held for a moment and not for the whole upgrade; the functions change with the
-last one. Traffic goes on meanwhile: a revision that waits for a lock, or is in a deadlock with a request, ends itself before
-the request is ended, and begins again. An upgrade that was interrupted goes on at the revision that it had reached.
+revision is a transaction, so that its locks are held for a moment and not for the whole upgrade. The functions change in another
+transaction, which also notes the last revision: no process of the new version starts before it has them. Traffic goes on
+meanwhile: a revision that waits for a lock, or is in a deadlock with a request, ends itself before the request is ended, and
+begins again. An upgrade that was interrupted goes on at the revision that it had reached.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ select set_config('lock_timeout', :lock_ms, true),
 ORDER_OF_LOCKS = ("operations", "tenants", "tenant_quotas", "kv_namespaces", "nodes", "reservations", "claims")
 _LAST_WITHOUT_LOCKS = "0047"
 """Revisions after it name the tables that they lock in `LOCKS`; those up to it take all of `ORDER_OF_LOCKS`."""
+
+
+_DONE = "done, but for its functions: revision "
+"""How the comment of `alembic_version` begins between the tables of the last revision and its functions."""
+_DONE_REVISION = "select substring(obj_description('alembic_version'::regclass, 'pg_class') from :begins || '(.*)')"
 
 
 class _Step(NamedTuple):
@@ -179,14 +185,34 @@ def _advance_once(engine: Engine, target: str) -> _Step:
         connection.execute(text(_GIVE_WAY), {"lock_ms": f"{LOCK_MS_MAX}ms"})
         current = _judge(connection)
         revision = _next_revision(current, target)
-        _lock_tables(connection, current, revision)
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-        if revision == head_revision():
+        is_head = revision == head_revision()
+        if current is not None and _is_done(connection, revision):
+            _note(connection, revision, None)
+        else:
+            _lock_tables(connection, current, revision)
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+            if is_head and current not in (None, revision):
+                # To replace the functions takes longer than requests may wait for the tables that are locked now.
+                _note(connection, str(current), revision)
+                return _Step(str(current), is_last=False)
+        if is_head:
             apply_functions(driver_connection(connection))
             apply_privileges(driver_connection(connection))
         reached: str = connection.execute(text("select version_num from alembic_version")).scalar_one()
         return _Step(reached, is_last=revision == target)
+
+
+def _is_done(connection: Connection, revision: str) -> bool:
+    """Whether the tables of this revision are there already."""
+    return connection.execute(text(_DONE_REVISION), {"begins": _DONE}).scalar() == revision
+
+
+def _note(connection: Connection, revision: str, done: str | None) -> None:
+    """Note the database's revision, and the one after it if that is done but for its functions."""
+    comment = sql.Literal(None if done is None else f"{_DONE}{done}")
+    driver_connection(connection).execute(sql.SQL("comment on table alembic_version is {}").format(comment))
+    connection.execute(text("update alembic_version set version_num = :revision"), {"revision": revision})
 
 
 def _next_revision(current: str | None, target: str) -> str:
