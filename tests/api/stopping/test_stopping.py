@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
+import signal
 import socket
 from collections import Counter
 from pathlib import Path
@@ -127,6 +129,26 @@ def test_clients_that_go_on_elsewhere_meet_no_reset_and_no_request_is_half_done(
         found = {str(name) for (name,) in database.execute("select name from ssh_keys").fetchall()}
         assert {name for name, status in answered.items() if status == 201} <= found
         assert not found & not_answered
+
+
+def test_connections_that_only_the_kernel_has_accepted_are_answered(database_url: str, tmp_path: Path) -> None:
+    with (
+        stoppable_public_process(database_url, tmp_path / "api") as (http, process),
+        contextlib.ExitStack() as opened,
+    ):
+        caller = Caller(http, insert_admin_key(database_url))
+        assert caller.call("GET", "/skus").status_code == 200
+        child = process.process
+        assert child is not None
+        child.send_signal(signal.SIGSTOP)
+        connections = [opened.enter_context(connected(port_of(caller))) for _ in range(IN_FLIGHT)]
+        for connection in connections:
+            connection.sendall(request("GET", "/skus", caller.key))
+        child.terminate()
+        child.send_signal(signal.SIGCONT)
+        answers = [read_answer(connection) for connection in connections]
+        assert Counter(answer.status for answer in answers if answer is not None) == {200: IN_FLIGHT}
+        child.wait(STOPPED_SECONDS_MAX)
 
 
 def test_a_head_that_is_half_sent_is_answered_after_the_signal(database_url: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ _STOPPED = f"{_WAITS}::test_a_stopped_process_cancels_no_commit_and_its_clients_
 _STOPPING = "tests/api/stopping/test_stopping.py"
 _IN_FLIGHT = f"{_STOPPING}::test_requests_in_flight_are_answered_by_a_process_that_stops"
 _ELSEWHERE = f"{_STOPPING}::test_clients_that_go_on_elsewhere_meet_no_reset_and_no_request_is_half_done"
+_QUEUED = f"{_STOPPING}::test_connections_that_only_the_kernel_has_accepted_are_answered"
 _HALF = f"{_STOPPING}::test_a_head_that_is_half_sent_is_answered_after_the_signal"
 _IDLE = f"{_STOPPING}::test_idle_connections_end_without_a_reset_and_hold_up_no_stop"
 _BOUNDS = "tests/api/stopping/test_bounds.py"
@@ -70,7 +71,7 @@ MUTANTS: list[Mutant] = [
         "            while True:\n                self._accept_one(listening)\n",
         "        self._accepting.cancel()\n        await asyncio.wait([self._accepting])\n"
         "        await asyncio.sleep(UNDER_WAY_SECONDS)\n",
-        (_ELSEWHERE,),
+        (_QUEUED,),
     ),
     Mutant(
         "a request that meets the end of an idle connection is reset",
