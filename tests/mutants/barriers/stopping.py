@@ -9,7 +9,6 @@ _LEFT = f"{_WAITS}::test_a_commit_that_its_caller_leaves_is_not_cancelled"
 _STOPPED = f"{_WAITS}::test_a_stopped_process_cancels_no_commit_and_its_clients_get_their_answers"
 _STOPPING = "tests/api/stopping/test_stopping.py"
 _IN_FLIGHT = f"{_STOPPING}::test_requests_in_flight_are_answered_by_a_process_that_stops"
-_ELSEWHERE = f"{_STOPPING}::test_clients_that_go_on_elsewhere_meet_no_reset_and_no_request_is_half_done"
 _QUEUED = f"{_STOPPING}::test_connections_that_only_the_kernel_has_accepted_are_answered"
 _HALF = f"{_STOPPING}::test_a_head_that_is_half_sent_is_answered_after_the_signal"
 _IDLE = f"{_STOPPING}::test_idle_connections_end_without_a_reset_and_hold_up_no_stop"
@@ -72,14 +71,6 @@ MUTANTS: list[Mutant] = [
         "        self._accepting.cancel()\n        await asyncio.wait([self._accepting])\n"
         "        await asyncio.sleep(UNDER_WAY_SECONDS)\n",
         (_QUEUED,),
-    ),
-    Mutant(
-        "a request that meets the end of an idle connection is reset",
-        "edge",
-        _PROTOCOL,
-        "        elif self.transport.can_write_eof():\n            self._linger(STOPPING_LINGER_SECONDS)",
-        "        elif self.transport.can_write_eof():\n            self.transport.abort()",
-        (_ELSEWHERE, _IDLE),
     ),
     Mutant(
         "a half sent head is dropped when the process stops",
