@@ -108,7 +108,7 @@ class LinkedMember(NatsMember):
 
 
 class LinkedServers(NatsServers):
-    """A cluster, each link of which can be cut."""
+    """A cluster whose links can be cut, each alone."""
 
     kind: type[NatsMember] = LinkedMember
 
@@ -125,7 +125,7 @@ class LinkedServers(NatsServers):
 
     @contextmanager
     def cut_off(self, member: NatsMember) -> Iterator[None]:
-        """For the length of the context this server and the others receive nothing of each other; clients reach each of them."""
+        """For the length of the context this server and the others receive nothing from each other; clients reach all."""
         number = self.members.index(member)
         cut = [proxy for name, proxy in self._proxies.by_name.items() if str(number) in name.split("-")]
         for proxy in cut:
