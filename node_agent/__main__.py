@@ -76,8 +76,8 @@ def _serve(run: Callable[[], Coroutine[None, None, None]]) -> int:
     from pydantic import ValidationError
 
     from berth.process.health_server import CannotListen
+    from berth.process.limits.open_files import raise_open_files
     from berth.process.logs import configure_logging
-    from berth.process.open_files import raise_open_files
 
     configure_logging()
     raise_open_files()

@@ -16,8 +16,8 @@ from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
+from berth.process.limits.open_files import raise_open_files
 from berth.process.logs import configure_logging
-from berth.process.open_files import raise_open_files
 from berth.process.poolers import pooler_behind
 from orchestrator import app as application
 from orchestrator.database.schema_revision import require_schema

@@ -10,8 +10,8 @@ from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
+from berth.process.limits.open_files import raise_open_files
 from berth.process.logs import configure_logging
-from berth.process.open_files import raise_open_files
 from berth.process.settings import describe_wrong_settings
 from outbox_relay.problems import RelayProblem
 from outbox_relay.relay import Relay

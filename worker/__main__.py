@@ -18,8 +18,8 @@ from prometheus_client import disable_created_metrics
 from pydantic import ValidationError
 
 from berth.process.health_server import CannotListen
+from berth.process.limits.open_files import raise_open_files
 from berth.process.logs import configure_logging
-from berth.process.open_files import raise_open_files
 from worker.health import Health, served
 from worker.problems import CannotRun
 

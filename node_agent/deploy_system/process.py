@@ -16,8 +16,8 @@ from typing import Final
 
 import structlog
 
+from berth.process.limits.open_files import raise_open_files
 from berth.process.logs import configure_logging
-from berth.process.open_files import raise_open_files
 from node_agent.deploy_system.effects.networking import bring_up
 from node_agent.deploy_system.effects.tools import real_host
 from node_agent.deploy_system.loop import DeploySettings, DeploySystem, Ending

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 import uvicorn
 
-from berth.process.source_addresses import canonical
+from berth.process.limits.source_addresses import canonical
 from orchestrator.edge.connection_counts import Accepted, ConnectionCounts, Source
 from orchestrator.edge.connection_parts import ListenerState
 from orchestrator.edge.connections import BoundedHttpProtocol

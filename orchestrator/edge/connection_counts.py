@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from berth.process.source_addresses import canonical, source_key
+from berth.process.limits.source_addresses import canonical, source_key
 
 Source = tuple[str, int]
 """Address and port of a client."""

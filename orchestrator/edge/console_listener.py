@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 from pydantic import ValidationError
 
-from berth.process.source_addresses import source_key
+from berth.process.limits.source_addresses import source_key
 from node_agent.wire.console import FRAME_BYTES_MAX, HELLO, ConsoleHello, FrameRefused, read_frame
 from orchestrator.consoles.hub import ConsoleHub, Link
 from orchestrator.consoles.metrics import LINKS

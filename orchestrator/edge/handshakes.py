@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import Final
 
 from berth.process.fair_queue import FairQueue
-from berth.process.source_addresses import source_key
+from berth.process.limits.source_addresses import source_key
 
 RECORD_HEADER_BYTES: Final = 5
 HANDSHAKE_RECORD: Final = 22

@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 
 from orchestrator.edge.accepting import AcceptingServer
-from orchestrator.edge.connection_bounds import connection_bounds
 from orchestrator.edge.connection_counts import ConnectionCounts
 from orchestrator.edge.connections import BoundedHttpProtocol
+from orchestrator.edge.counting.connection_bounds import connection_bounds
 from orchestrator.edge.socket_listener import BoundedWebSocketProtocol
 from orchestrator.edge.sources import TrustedProxies
 from orchestrator.edge.tls import ReloadedContext

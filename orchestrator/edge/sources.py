@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
-from berth.process.source_addresses import canonical
+from berth.process.limits.source_addresses import canonical
 from orchestrator.http.asgi import Scope
 
 FORWARDED_FOR = re.compile(r'(?i)(?:^|;)\s*for\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;,"\s]*))')

@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from berth.process.source_addresses import source_key
+from berth.process.limits.source_addresses import source_key
 from orchestrator.problems import TooManyFailures
 
 SOURCES_MAX: Final = 10_000

@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
     ),
     _edge(
         "each IPv6 address is a source",
-        "berth/process/source_addresses.py",
+        "berth/process/limits/source_addresses.py",
         'if spelt is None or ":" not in spelt:',
         "if True:",
         "tests/security/attacks/test_ipv6_sources.py::test_connections_are_counted_by_network",
@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
     ),
     _edge(
         "a listener accepts more connections than files may be open",
-        "orchestrator/edge/connection_bounds.py",
+        "orchestrator/edge/counting/connection_bounds.py",
         "total = min(settings.connections_max, allowed)",
         "total = settings.connections_max",
         f"{FILES}::test_connections_are_what_open_files_allow",

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from berth.process.source_addresses import source_key
+from berth.process.limits.source_addresses import source_key
 from orchestrator.edge.connection_counts import ConnectionCounts
 from orchestrator.edge.handshakes import HandshakeTurns
 from orchestrator.http.failed_attempts import FailedAttempts

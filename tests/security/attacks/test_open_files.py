@@ -14,16 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from orchestrator.edge.connection_bounds import connection_bounds
+from orchestrator.edge.counting.connection_bounds import connection_bounds
 from orchestrator.settings import Settings
 from tests.api.processes import public_process
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).parents[3]
 SOFT = 1_024
-PRINT_LIMIT = (
-    "import resource; from berth.process.open_files import raise_open_files as r; print(r(), resource.getrlimit(7)[0])"
-)
+PRINT_LIMIT = "import resource; from berth.process.limits.open_files import raise_open_files as r; print(r(), resource.getrlimit(7)[0])"
 
 
 @pytest.fixture

@@ -70,8 +70,8 @@ def stream(
 
     from berth.cli.deployment.backup.streaming import Streamer, StreamOptions
     from berth.process.health_server import CannotListen
+    from berth.process.limits.open_files import raise_open_files
     from berth.process.logs import configure_logging
-    from berth.process.open_files import raise_open_files
 
     configure_logging()
     raise_open_files()

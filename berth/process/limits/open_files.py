@@ -1,4 +1,4 @@
-"""The bound of open files of a process, most of which are connections."""
+"""The bound of open files of a process: most are connections."""
 
 from __future__ import annotations
 

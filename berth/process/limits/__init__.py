@@ -1,0 +1,1 @@
+"""Limits of a process, and what they are counted by."""

@@ -1,0 +1,1 @@
+"""How many connections a listener may have."""
