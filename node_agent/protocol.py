@@ -3,7 +3,7 @@
 This is the one module that both sides import (DESIGN §3). Tasks travel as DSSE envelopes (Dead Simple Signing
 Envelope v1.0, github.com/secure-systems-lab/dsse) signed with Ed25519 (RFC 8032). All times are UTC; all durations are
 seconds. Each reader ignores members that a newer version adds, in messages of either direction and in signed tasks, and counts
-them; what a task must not be performed without is named in its `needs` (decision 0074). Orders to machines, statements and key
+them; what a task must not be performed without is named in its `needs` (decision 0073). Orders to machines, statements and key
 sets are closed (`Exact`).
 """
 

@@ -7,7 +7,7 @@ must have the same one at that version. A timeline is not compared, because a co
 After a failover under quorum commit nothing is lost, and a relay continues by itself: the log has what NATS has, and every
 acknowledged commit, published or not, was confirmed by a standby. That it was a failover and no restore is known to a relay that
 has seen the log before it. One that was started since asks PostgreSQL, which knows whether it was promoted out of streaming
-replication (decision 0072).
+replication (decision 0071).
 """
 
 from __future__ import annotations

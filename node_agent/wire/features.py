@@ -1,4 +1,4 @@
-"""Names of what an agent understands: its protocol version, one name for each change (decision 0074).
+"""Names of what an agent understands: its protocol version, one name for each change (decision 0073).
 
 Each heartbeat has the names. The control plane sends a task, or a member of one, that an earlier agent does not understand only
 to agents that name its feature, and lists in `TaskBody.needs` what must not be passed over: an agent that does not know a listed

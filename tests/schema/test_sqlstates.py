@@ -10,7 +10,8 @@ from pathlib import Path
 from orchestrator.database import sqlstates
 
 ROOT = Path(__file__).parents[2]
-NAMES = ROOT / "orchestrator" / "database" / "sqlstates.py"
+NAMES = (ROOT / "orchestrator/database/sqlstates.py", ROOT / "berth/process/passing_states.py")
+"""The second has what client and relay share with it."""
 RAISED = re.compile(r"errcode\s*=\s*'(\w{5})'")
 OWN = re.compile(r"B[A-Z][0-9]{3}")
 
@@ -50,7 +51,7 @@ def test_no_other_module_writes_a_sqlstate_as_a_literal() -> None:
         f"{path.relative_to(ROOT)}:{line}: {value}"
         for folder in ("orchestrator", "worker", "berth")
         for path in (ROOT / folder).rglob("*.py")
-        if path != NAMES
+        if path not in NAMES
         for value, line in literals(path)
         if value in own or OWN.fullmatch(value)
     ]
@@ -76,4 +77,4 @@ def test_one_module_decodes_the_errors_of_the_driver() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if list(reads_of_errors(path.read_text()))
     }
-    assert found == {str(NAMES.relative_to(ROOT))}
+    assert found == {str(NAMES[0].relative_to(ROOT))}

@@ -1,5 +1,5 @@
 -- How many versions above the highest known one readers may have got since the event before `p_diverged`: 131,072 for each second
--- since then, by this server's clock, and at least 2^20. The log has never been sequenced as fast (100,000/s, decision 0073). A log
+-- since then, by this server's clock, and at least 2^20. The log has never been sequenced as fast (100,000/s, decision 0072). A log
 -- without such an event was begun when the cluster was made.
 create or replace function log_spare_versions(p_diverged bigint) returns bigint language sql stable as $$
     select greatest(1048576, ceil(131072 * extract(epoch from clock_timestamp() - coalesce(

@@ -38,7 +38,7 @@ MUTANTS: list[Mutant] = [
     ),
     _edge(
         "the body of a request that waits is read on",
-        "orchestrator/edge/connections.py",
+        "orchestrator/edge/connection_parts.py",
         "    found.flow.pause_reading()\n",
         "",
         f"{WAITING}::test_a_body_may_come_after_the_wait",

@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     _mutant(
         "a token of before counts after the next invitation", _REVOKE,
-        "        delete from site_agent_tokens t where t.agent_id = agent and t.used_at is null;\n", "",
+        "    delete from site_agent_tokens t where t.used_at is null;\n", "",
     ),
     _mutant(
         "a suspension is not in the log", _AGENTS,
