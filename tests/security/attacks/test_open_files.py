@@ -21,7 +21,11 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 
 ROOT = Path(__file__).parents[3]
 SOFT = 1_024
-PRINT_LIMIT = "import resource; from berth.process.limits.open_files import raise_open_files as r; print(r(), resource.getrlimit(7)[0])"
+PRINT_LIMIT = """
+import resource
+from berth.process.limits.open_files import raise_open_files
+print(raise_open_files(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
 
 
 @pytest.fixture
