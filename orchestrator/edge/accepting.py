@@ -66,6 +66,7 @@ class AcceptingServer(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
+        self._closing: set[BoundedHttpProtocol] = set()
         self.server_state: ListenerState = ListenerState()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -103,6 +104,22 @@ class AcceptingServer(uvicorn.Server):
             task.cancel()
         self._turns.close()
         await super().shutdown(sockets)
+
+    def cut_closing(self) -> None:
+        """End each connection that was closing at the last call too, with nothing left to send.
+
+        With TLS it would wait for the end that the peer sends, and an idle peer does not read.
+        """
+        closing = {
+            connection
+            for connection in self.server_state.connections
+            if isinstance(connection, BoundedHttpProtocol)
+            and connection.transport.is_closing()
+            and not connection.transport.get_write_buffer_size()
+        }
+        for connection in closing & self._closing:
+            connection.abort()
+        self._closing = closing
 
     def cut_streams(self) -> None:
         """End each stream and socket whose client has not read its last message."""

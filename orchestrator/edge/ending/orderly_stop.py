@@ -5,6 +5,7 @@
 | 0 | each listener accepts what has connected and no more; responses say `Connection: close` |
 | 0 | long polls, streams, sockets and consoles get their last message |
 | 0.2 | connections without a request are closed |
+| 0.5, 1, and so on | those that only wait for the end that their peers send are cut off |
 | `STREAMS_SECONDS_MAX` | streams and sockets whose clients do not read are cut off |
 | `graceful_stop_seconds` | statements that the database has not answered are abandoned: their callers get their 503 |
 | `LAST_ANSWERS_SECONDS` later (`listeners.py`) | what still runs is cancelled |
@@ -30,6 +31,8 @@ STREAMS_SECONDS_MAX = 3.0
 ABANDONED_AFTER_SECONDS = 0.5
 """How long the database may take for an answer once the time for requests is over."""
 LOOK_SECONDS = 0.1
+CLOSING_SECONDS = 0.5
+"""How long a connection without a request may at least wait for its peer's end of TLS."""
 
 log = structlog.get_logger("orchestrator")
 
@@ -44,12 +47,14 @@ class OrderlyStop:
         self._servers = servers
         self._consoles = consoles
         self._seconds = seconds
+        self._cutting: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Stop; returns when the process ends, so that a statement that is not answered never outlasts it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         accepting = [each for each in self._servers if isinstance(each, AcceptingServer)]
+        self._cutting = asyncio.create_task(_cut_closing(accepting))
         try:
             await asyncio.gather(*(server.stop_accepting() for server in accepting), self._end_streams())
         finally:
@@ -74,3 +79,11 @@ class OrderlyStop:
         await asyncio.gather(
             services.feed.close(LAST_MESSAGES_SECONDS_MAX), services.consoles.close(LAST_MESSAGES_SECONDS_MAX)
         )
+
+
+async def _cut_closing(servers: Sequence[AcceptingServer]) -> None:
+    """For as long as the process lasts."""
+    while True:
+        await asyncio.sleep(CLOSING_SECONDS)
+        for server in servers:
+            server.cut_closing()
