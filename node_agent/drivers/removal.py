@@ -23,6 +23,10 @@ from node_agent.protocol import FailureCode, ReleaseResult
 log = structlog.get_logger("node_agent.drivers")
 
 
+END_SECONDS_MAX = 30.0
+"""How long a guest that is killed may take to be gone."""
+
+
 class StillThere(Exception):
     """Something that was to be ended or removed is still there."""
 

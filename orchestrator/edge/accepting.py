@@ -76,6 +76,7 @@ class AcceptingServer(uvicorn.Server):
         self._listening.listen(self.config.backlog)
         await super().startup(sockets=[])
         self._accepting = asyncio.create_task(self._accept(self._listening))
+        self._accepting.add_done_callback(_died)
 
     async def stop_accepting(self) -> None:
         """Accept what has connected, and no more; from now on each response ends its connection."""
@@ -252,3 +253,10 @@ def _nothing() -> None:
 
 class _Refused(Exception):
     """A connection is ended before it is handed over; the text is the metric's reason."""
+
+
+def _died(accepting: asyncio.Task[None]) -> None:
+    """End the process: it would accept nothing any more, and say nothing of it."""
+    if not accepting.cancelled() and accepting.exception() is not None:
+        log.critical("connections are no longer accepted; ending the process", exc_info=accepting.exception())
+        raise SystemExit(1)

@@ -143,7 +143,6 @@ LIES = {
     "no ASCII": devices({"name": "disk \u202e"}),
     "one twice": devices(DISK, DISK),
     "long": devices({"name": "x" * 65}),
-    "more members": {EVIDENCE: {"devices": [DISK], "why": "x"}},
     "no reason": {EVIDENCE: {"devices": []}},
     "no list": {EVIDENCE: {"devices": {"disk": 1}}},
     "nothing": {EVIDENCE: None},

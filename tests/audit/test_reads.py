@@ -31,7 +31,7 @@ OF_FLEET = {
     "/api/v1/admin/repairs", "/api/v1/admin/repairs/{repair_id}", "/api/v1/admin/sites", "/api/v1/admin/sites/{site_id}",
     "/api/v1/admin/sites/{site_id}/segments", "/api/v1/availability", "/api/v1/images", "/api/v1/me",
     "/api/v1/operations/{key:path}", "/api/v1/regions", "/api/v1/resources", "/api/v1/resources/{resource_id}", "/api/v1/skus",
-    "/asyncapi.json", "/ok", "/v1/version",
+    "/asyncapi.json", "/live", "/ok", "/v1/version",
 }  # fmt: skip
 """Reads that show no tenant's object. A new route is recorded unless it is added here and in `OF_NO_TENANT`."""
 

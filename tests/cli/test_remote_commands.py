@@ -24,7 +24,7 @@ USE_A_SERVER_DIRECTLY = {
     "audit-stream list", "audit-stream remove",
     "archive verify", "archive show",
     "backup run", "backup stream", "backup list", "backup verify", "backup restore", "backup keys", "backup open-keys",
-    "backup new-recovery-key", "restore begin", "restore export", "restore nodes", "restore run",
+    "backup new-recovery-key", "backup site-key", "restore begin", "restore export", "restore nodes", "restore run",
     "restore show", "site new-recovery-key",
 }  # fmt: skip
 ID = "0197f3a0-0000-7000-8000-000000000001"

@@ -73,7 +73,7 @@ MODULES: tuple[ModuleType, ...] = (
     webhooks,
 )
 NOT_THE_CLIENTS = re.compile(
-    r"/(ok|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/(nodes|sites|deploy-systems)/enroll)"
+    r"/(ok|live|metrics|openapi\.json|asyncapi\.json|v1/subscribe|api/v1/(nodes|sites|deploy-systems)/enroll)"
 )
 """Health, the feed, which is no call but `events`, and what agents call."""
 

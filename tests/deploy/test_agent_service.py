@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.drivers.libvirt.release import END_SECONDS_MAX
+from node_agent.drivers.removal import END_SECONDS_MAX
 from tests.deploy.deployment import DEPLOY, SETTINGS, environment_file, known_variables, required_variables
 
 UNITS = ("berth-agent.service", "berth-guests.service")

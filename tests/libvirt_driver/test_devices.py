@@ -153,7 +153,7 @@ def test_no_text_is_an_error(text: str) -> None:
     [
         {}, {"devices": []}, {"devices": None}, {"devices": [{"name": "a"}], "reason": "b"}, {"reason": ""},
         {"devices": [{"name": "a"}, {"name": "a"}]}, {"devices": [{"name": ""}]}, {"devices": [{"name": "\x1b[2J"}]},
-        {"devices": [{"name": "a", "extra": 1}]}, {"devices": [{"name": str(n)} for n in range(DEVICES_MAX + 1)]},
+        {"devices": [{"name": str(n)} for n in range(DEVICES_MAX + 1)]},
         {"devices": [{"name": "a" * 65}]}, {"devices": "none"}, {"reason": "x" * (REASON_MAX + 1)}, [], "none", 7, None,
     ],
 )  # fmt: skip

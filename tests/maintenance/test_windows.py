@@ -311,5 +311,5 @@ def test_what_the_windows_of_this_module_leave_keeps_every_promise(api: PublicAp
         Draft202012Validator(schema, format_checker=FormatChecker()).validate(payload)
     audited = rows(api, "select distinct action from audit where action like 'maintenance.%%'")
     assert {action for (action,) in audited} <= {
-        "maintenance.commit", "maintenance.start", "maintenance.end", "maintenance.cancel",
+        "maintenance.commit", "maintenance.start", "maintenance.end", "maintenance.cancel", "maintenance.read",
     }  # fmt: skip

@@ -55,7 +55,7 @@ LOOPS = [
 """The process, the function that fails in it, and the loop that dies of it, as it is written where it is started."""
 
 NEVER_ALONE = {
-    "orchestrator/__main__.py": {"listener.serve", "consoles.serve", "stop"},
+    "orchestrator/__main__.py": {"stop.run", "listener.serve", "consoles.serve", "stop"},
     "orchestrator/edge/console_listener.py": {"self._accept", "self._stopped.wait", "self._serve"},
     "node_agent/consoles/consoles.py": {"session.ended", "_to_tenant", "_to_guest"},
     "node_agent/consoles/holding.py": {"self._hold"},
@@ -63,6 +63,8 @@ NEVER_ALONE = {
     "node_agent/bmc_consoles/ssh.py": {"self._from_bmc", "self._to_bmc"},
     "orchestrator/edge/batching.py": {"self._run_alone"},
     "orchestrator/edge/handshakes.py": {"self._give"},
+    "orchestrator/edge/accepting.py": {"self._accept"},
+    "orchestrator/edge/ending/orderly_stop.py": {"_cut_closing"},
     "orchestrator/http/oidc/issuer_keys.py": {"self._fetch_once"},
     "orchestrator/http/audited/recorder.py": {"event.wait"},
     "orchestrator/notifications/acknowledgements.py": {"self._write_after"},

@@ -15,12 +15,11 @@ from node_agent.drivers.libvirt.disks import Overwritten, overwrite
 from node_agent.drivers.libvirt.hypervisor import kill_all, processes_of
 from node_agent.drivers.libvirt.node import Node
 from node_agent.drivers.libvirt.records import GuestDirectory
-from node_agent.drivers.removal import Removal, StillThere
+from node_agent.drivers.removal import END_SECONDS_MAX, Removal, StillThere
 from node_agent.drivers.threads import in_thread
 from node_agent.drivers.wipe import wipe_content
 from node_agent.wiping.devices import DeviceWipe, WipeLevel
 
-END_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.1
 
 

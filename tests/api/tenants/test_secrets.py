@@ -109,7 +109,7 @@ def write_everything(run: Run) -> None:
     run.write(operator, "POST", "/admin/api-keys", {"name": "by-token", "role": "admin"}, member="key")
     own = Caller(admin.http, run.secret(run.issuer.token("first", berth_tenant=tenant_id)))
     url = f"https://hooks.example.com/x?token={run.secret(secrets.token_hex(16), stored=True)}"
-    for caller in (tenant, own, operator):
+    for caller in (tenant, own, admin):
         hook = run.write(caller, "POST", "/webhooks", {"url": url}, member="secret")
         run.write(caller, "POST", f"/webhooks/{hook['id']}/rotate", {"overlap_seconds": 60}, member="secret")
         run.write(caller, "POST", "/webhooks", {"url": url, "signing": "ed25519"})

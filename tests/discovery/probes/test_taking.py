@@ -232,7 +232,7 @@ def test_a_result_that_is_no_report_is_a_failed_probe(database_url: str) -> None
     node = seed(database_url).nodes[0].id
     twice = {"driver": "l", "gpus": [{"address": GPU_ADDRESSES[0], "remap_failed": broken} for broken in (True, False)]}
     lies: list[dict[str, Any]] = [
-        {}, {"driver": "l", "slots": [0]}, twice, {"driver": "l", "memory": [{"name": "mc0", "uncorrected": 2**60}]},
+        {}, twice, {"driver": "l", "memory": [{"name": "mc0", "uncorrected": 2**60}]},
         {"driver": "l", "plugins": [{"name": "p", "verdict": "fault", "evidence": "x" * 1001}]},
         {"driver": "l", "gpus": [{"address": "0000:0f:00.0"}] * 1000}, {"driver": "l", "disks": "none"},
     ]  # fmt: skip

@@ -145,8 +145,7 @@ def test_an_operators_plugin_fails_it(play: Play, tmp_path: Path) -> None:
 
 def test_orders_that_are_wrong_are_refused(play: Play) -> None:
     wrong: list[dict[str, Any]] = [
-        {}, {**ORDER, "slots": []}, {**ORDER, "slots": [64]}, {**ORDER, "gpus": ["x"]}, {**ORDER, "more": 1},
-        {**ORDER, "shared": 1},
+        {}, {**ORDER, "slots": []}, {**ORDER, "slots": [64]}, {**ORDER, "gpus": ["x"]}, {**ORDER, "shared": 1},
     ]  # fmt: skip
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:

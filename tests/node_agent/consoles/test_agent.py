@@ -75,7 +75,7 @@ def test_a_process_that_is_not_there_in_time_is_given_up(play: Play, changes: di
 def test_parameters_that_are_none_are_refused(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         process = PlayedProcess(plane)
-        for changes in ({"mode": "write"}, {"port": 0}, {"secret_sha256": "x"}, {"unknown": 1}, {"bytes_max": 2**40}):
+        for changes in ({"mode": "write"}, {"port": 0}, {"secret_sha256": "x"}, {"bytes_max": 2**40}):
             failure = (await plane.result_of(await plane.hand_out(process.task(uuid.uuid4(), **changes)))).failure
             assert failure is not None
             assert failure.code is FailureCode.TASK_REFUSED

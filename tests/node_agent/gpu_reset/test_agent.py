@@ -43,7 +43,6 @@ def test_an_order_is_answered_and_an_allocation_protects_its_gpu(play: Play) -> 
 def test_orders_that_are_wrong_are_refused(play: Play) -> None:
     wrong: list[dict[str, Any]] = [
         {}, {**ORDER, "slots": []}, {**ORDER, "slots": [64]}, {**ORDER, "gpus": []}, {**ORDER, "gpus": ["x"]},
-        {**ORDER, "more": 1},
     ]  # fmt: skip
 
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:

@@ -108,7 +108,7 @@ def test_what_is_not_installed_or_not_safe_is_not_run(play: Play, folder: Path) 
         task = await plane.hand_out(plane.body(TaskType.VM_RELEASE, release([3]), allocation))
         assert (await plane.result_of(task)).outcome == "completed"
         assert runs(folder) == 0
-        malformed: list[dict[str, Any]] = [{"plugin": "../firmware"}, {"plugin": ""}, {"slots": []}, {"more": 1}]
+        malformed: list[dict[str, Any]] = [{"plugin": "../firmware"}, {"plugin": ""}, {"slots": []}]
         for wrong in malformed:
             task = await plane.hand_out(plane.body(TaskType.MAINTENANCE_PLUGIN, {**ORDER, **wrong}))
             refused = (await plane.result_of(task)).failure
