@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from berth.cli.deployment.backup.directory import BackupDirectory
 from berth.cli.deployment.backup.findings import LOST_SECONDS_MAX
@@ -51,6 +52,8 @@ class Load:
                 self.acknowledged.append(row[0])
 
 
+# Under load, and as a figure. test_streaming.py has what the stream does.
+@pytest.mark.full
 def test_a_lost_disk_under_load_loses_no_more_than_the_stream_promises(server_directory: Path, place: Path) -> None:
     with running_server(place / "server") as server:
         stage = Stage(server, server.url(), BackupDirectory(place / "backups"))

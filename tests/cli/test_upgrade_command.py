@@ -151,6 +151,7 @@ class Away:
         patch.setattr(_Rollout, after, then_away)
 
 
+@pytest.mark.quick("before agents serve")
 @pytest.mark.parametrize("after", ["_commands", "_wait_ready"], ids=["before agents serve", "while the wave settles"])
 def test_an_api_that_is_away_for_longer_than_a_request_is_tried_again(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str

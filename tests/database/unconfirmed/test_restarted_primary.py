@@ -49,6 +49,7 @@ def crash_a_session(member: Member) -> None:
 CRASHES = {"restarted": restart, "recovered": crash_a_session}
 
 
+@pytest.mark.quick("restarted")
 @pytest.mark.parametrize("how", CRASHES)
 def test_a_commit_that_only_the_primary_has_is_acknowledged_once_a_standby_has_it(
     cluster: Cluster, tmp_path: Path, how: str

@@ -62,6 +62,7 @@ def started(plan: ProcessPlan, directory: Path) -> Iterator[ChildProcess]:
         process.kill()
 
 
+@pytest.mark.quick("webhook sender")
 @pytest.mark.parametrize("name", PLANS)
 def test_a_process_that_waits_for_a_standby_is_stopped_and_cancels_nothing(
     cluster: Cluster, nats_server: LocalNats, tmp_path: Path, name: str

@@ -228,6 +228,7 @@ def _read(key: str, subject: str) -> bytes:
     ).encode()
 
 
+@pytest.mark.quick("releases of one object")
 @pytest.mark.parametrize("attack", [_release, _read], ids=["releases of one object", "reads of a version"])
 def test_one_tenants_flood_leaves_another_served(database_url: str, tmp_path: Path, attack: Any) -> None:
     """Many more connections of a tenant than requests that a process serves at once."""
