@@ -293,7 +293,7 @@ def test_a_pause_is_cut_at_the_deadline_of_the_whole(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(("online", "code"), [(True, "agent_silent"), (False, "node_offline")])
-def test_silence_is_told_from_absence(database_url: str, online: bool, code: str) -> None:
+def test_silence_is_distinguished_from_absence(database_url: str, online: bool, code: str) -> None:
     seeded = seed(database_url)
     allocation_id = create_allocation(database_url, seeded)
 

@@ -22,7 +22,7 @@ def test_every_code_that_a_node_can_report_is_in_it() -> None:
     assert set(FAILURES) == set(Code)
 
 
-def test_every_failure_tells_a_person_what_to_do() -> None:
+def test_every_failure_has_its_next_step() -> None:
     for failure in FAILURES.values():
         assert next_step_of(failure.code.value) == failure.next_step
         for sentence in (failure.happened, failure.next_step):

@@ -39,7 +39,7 @@ async def claim_to_hold(context: Context, node_id: uuid.UUID, count: int, after:
     [datetime(1, 1, 1, tzinfo=EAST), datetime(2001, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)],
     ids=["before the year 1 in UTC", "before the node was registered", "not come yet"],
 )
-def test_a_time_that_nobody_told_the_node_is_not_taken(database_url: str, untold: datetime) -> None:
+def test_a_time_that_the_server_did_not_send_is_not_taken(database_url: str, untold: datetime) -> None:
     """PostgreSQL keeps years that Python cannot read back: the reconciler of every node would end there."""
     seeded = seed(database_url)
     lying = seeded.nodes[0].id

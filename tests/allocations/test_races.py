@@ -70,7 +70,7 @@ def test_cancel_and_finish_cannot_both_win(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["release", "finish"])
-def test_who_waits_for_the_lock_sees_what_the_other_did(database_url: str, first: str) -> None:
+def test_after_the_wait_for_the_lock_the_other_effect_is_seen(database_url: str, first: str) -> None:
     """Both wait behind a third transaction; the order of arrival decides, and the later one works on what it finds."""
     seeded = seed(database_url)
     allocation_id = create_allocation(database_url, seeded)

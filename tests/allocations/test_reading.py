@@ -53,7 +53,7 @@ def test_pages_and_filters(database_url: str) -> None:
     run_with(database_url, read)
 
 
-def test_the_body_tells_all_there_is(database_url: str) -> None:
+def test_the_body_has_all_members(database_url: str) -> None:
     seeded = seed(database_url, slice_nodes=0, metal_nodes=1)
     allocation_id = create_allocation(database_url, seeded, shape="baremetal", name="train", labels={"a": "b"})
 

@@ -108,7 +108,7 @@ def test_an_orphan_without_known_slots_keeps_the_whole_node(database_url: str) -
         assert try_create(connection, seeded) is None
 
 
-def test_what_is_missing_on_its_node_is_told_and_nothing_else_happens(database_url: str) -> None:
+def test_what_is_missing_on_its_node_is_reported_and_nothing_else_happens(database_url: str) -> None:
     seeded = seed(database_url)
     node = seeded.nodes[0].id
     missing, there = create_allocation(database_url, seeded), create_allocation(database_url, seeded)

@@ -168,7 +168,7 @@ def test_a_lease_conflict_is_tried_again_under_a_new_fence(database_url: str) ->
     assert allocation_of(database_url, allocation_id)["failure_code"] == "lease_conflict"
 
 
-def test_exhausted_release_waits_for_a_person_and_either_way_out_works(database_url: str) -> None:
+def test_an_exhausted_release_waits_for_an_operator_and_either_end_works(database_url: str) -> None:
     seeded = seed(database_url)
     allocation_id = create_allocation(database_url, seeded)
 
@@ -261,7 +261,7 @@ def test_a_task_past_its_time_is_expired(database_url: str) -> None:
     assert allocation_of(database_url, allocation_id)["state"] == "failed"
 
 
-def test_what_nobody_started_fails_and_is_cleaned(database_url: str) -> None:
+def test_what_was_never_started_fails_and_is_cleaned(database_url: str) -> None:
     seeded = seed(database_url)
     waiting = create_allocation(database_url, seeded)
     overdue = create_allocation(database_url, seeded, start_seconds=-1)

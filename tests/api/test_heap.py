@@ -33,7 +33,7 @@ def as_it_was() -> Iterator[None]:
     gc.set_threshold(*thresholds)
 
 
-def test_what_lives_when_serving_begins_is_set_aside() -> None:
+def test_what_exists_when_serving_begins_is_set_aside() -> None:
     early = Ring()
     settle_heap()
     assert not any(one is early for one in gc.get_objects())

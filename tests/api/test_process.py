@@ -36,7 +36,7 @@ def test_a_key_revoked_at_one_process_is_soon_refused_by_another(database_url: s
         wait_for(lambda: elsewhere.call("GET", "/skus").status_code == 401, "the other process to refuse the key")
 
 
-def test_a_database_that_goes_away_is_said_so_and_survived(server_directory: Path, tmp_path: Path) -> None:
+def test_a_database_that_goes_away_is_logged_and_survived(server_directory: Path, tmp_path: Path) -> None:
     server = LocalPostgres(server_directory / "goes-away", free_port(), new_password(), {"fsync": "off"})
     server.start()
     server.make_roles(dict.fromkeys(Role, server.password))
@@ -65,7 +65,7 @@ def test_a_database_that_goes_away_is_said_so_and_survived(server_directory: Pat
         server.stop()
 
 
-def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> None:
+def test_a_schema_that_is_too_old_is_reported(postgres_server: LocalPostgres) -> None:
     name = f"old_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
         connection.execute(f"create database {name}")
@@ -80,7 +80,7 @@ def test_a_schema_that_is_too_old_is_said_so(postgres_server: LocalPostgres) -> 
     )
 
 
-def test_a_schema_that_serves_later_processes_only_is_said_so(database_url: str, tmp_path: Path) -> None:
+def test_a_schema_that_serves_later_processes_only_is_reported(database_url: str, tmp_path: Path) -> None:
     later = "update function_generation set oldest_process = '9999'"
     with public_process(database_url, tmp_path) as http, psycopg.connect(database_url, autocommit=True) as connection:
         assert http.get("/ok").status_code == 200
@@ -165,7 +165,7 @@ def test_reads_that_hold_every_connection_do_not_hold_up_a_release(database_url:
         assert reading.result().status_code == 200
 
 
-def test_an_unknown_outcome_names_the_key_that_tells_it(database_url: str, tmp_path: Path) -> None:
+def test_an_unknown_outcome_names_the_key_to_query(database_url: str, tmp_path: Path) -> None:
     patient = {"BERTH_LOCK_TIMEOUT_SECONDS": "60"}
     with (
         public_process(database_url, tmp_path / "api", patient) as http,

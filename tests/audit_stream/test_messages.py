@@ -59,6 +59,6 @@ def test_a_row_is_shortened_until_it_fits() -> None:
     assert json.loads(cut)["resources"] == [{"type": "things", "uid": "z" * 256}]
 
 
-def test_ids_tell_histories_apart() -> None:
+def test_ids_distinguish_histories() -> None:
     assert message_id(row()) == "audit-7-" + "ab" * 8
     assert message_id(row()) != message_id(row(hash="cd" * 32))

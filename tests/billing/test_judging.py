@@ -43,7 +43,7 @@ def test_the_edges(accruing: int, low: bool, depleted: bool, next_seconds: float
     assert found.next_seconds == pytest.approx(next_seconds)
 
 
-def test_each_is_told_once_until_it_was_otherwise() -> None:
+def test_each_is_reported_once_until_it_has_changed() -> None:
     sunk = replace(WELL, accruing=2_000)
     told = apply_evaluation(sunk, evaluate(sunk))
     assert (told.low_told_at, told.depleted_at) == (NOW, NOW)
@@ -70,6 +70,6 @@ def test_where_nothing_runs_or_costs_nothing_is_foreseen() -> None:
     assert not evaluate(replace(unwarned, accruing=1_000)).low
 
 
-def test_who_is_not_prepaid_is_neither_low_nor_depleted() -> None:
+def test_a_tenant_that_is_not_prepaid_is_neither_low_nor_depleted() -> None:
     found = evaluate(replace(WELL, prepaid=False, settled=-5, depleted_at=NOW, low_told_at=NOW))
     assert (found.low, found.depleted, found.next_seconds) == (False, False, None)

@@ -168,7 +168,7 @@ def test_from_the_first_top_up_to_the_last_unit(url: str, tenant: Seeded) -> Non
     assert balance_events(url, tenant.tenant_id) == ["low", "depleted", "low"]
 
 
-def test_nobody_is_made_prepaid_whose_allocations_would_go_at_once(url: str, tenant: Seeded) -> None:
+def test_no_tenant_is_made_prepaid_whose_allocations_would_end_at_once(url: str, tenant: Seeded) -> None:
     running = run_metered(url, tenant, HOUR)
     assert run_with(url, lambda context: make_prepaid(context, tenant.tenant_id))["code"] == "balance_insufficient"
     sweep(url)
@@ -224,7 +224,7 @@ def test_what_it_cannot_hold_is_refused(url: str, tenant: Seeded) -> None:
     assert [row[0] for row in audited] == ["balance.top_up", "balance.withdrawal", "balance.withdrawal"]
 
 
-def test_two_sweepers_at_once_tell_and_release_once(url: str, tenant: Seeded) -> None:
+def test_two_sweepers_at_once_announce_and_release_once(url: str, tenant: Seeded) -> None:
     run_with(url, lambda context: top_up(context, tenant.tenant_id, cost(1)))
     run_with(url, lambda context: make_prepaid(context, tenant.tenant_id, cost(1)))
     ids = [run_since(url, tenant, HOUR) for _ in range(3)]

@@ -99,7 +99,7 @@ def test_an_agent_that_sends_no_log(
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_who_may_not_write_may_not_read_a_console(stage: ConsoleStage) -> None:
+def test_a_role_that_may_not_write_may_not_read_a_console(stage: ConsoleStage) -> None:
     allocation = stage.active()
     assert read(stage, stage.key("viewer"), allocation).json()["code"] == "role_required"
     with connect(stage.url) as connection:

@@ -122,7 +122,7 @@ def test_the_late_report_of_an_agent_changes_nothing(stage: ConsoleStage) -> Non
     assert stage.ended(session_id) == row
 
 
-def test_a_process_that_stops_says_so(doomed: ConsoleStage) -> None:
+def test_a_process_that_stops_logs_it(doomed: ConsoleStage) -> None:
     with attached(doomed.api, doomed.key(), doomed.active()) as socket:
         session_id = message(socket)["session_id"]
         doomed.joined(session_id)

@@ -182,7 +182,7 @@ class Twice:
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), batch=st.integers(1, 7), stops=st.lists(st.integers(1, 40), max_size=3))
-def test_told_twice_and_restarted_anywhere_it_is_the_same(
+def test_delivered_twice_and_restarted_anywhere_it_is_the_same(
     postgres_server: LocalPostgres, filled: str, seed: int, batch: int, stops: list[int]
 ) -> None:
     with copied_database(postgres_server, filled) as url:
@@ -196,7 +196,7 @@ def test_told_twice_and_restarted_anywhere_it_is_the_same(
         assert inexact(url, meter_all(url, batch_max=batch, source_of=lambda context: Twice(context, seed))) == []
 
 
-# Long; the quicker test: test_told_twice_and_restarted_anywhere_it_is_the_same.
+# Long; the quicker test: test_delivered_twice_and_restarted_anywhere_it_is_the_same.
 @pytest.mark.full
 @pytest.mark.parametrize("each", [1, 3])
 def test_killed_before_in_and_after_every_transaction_it_is_the_same(url: str, each: int) -> None:

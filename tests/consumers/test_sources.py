@@ -136,7 +136,7 @@ def _one(telling: Telling, kind: str, name: str, begin_after: int) -> None:
     asyncio.run(run())
 
 
-def test_an_event_that_nats_cannot_carry_is_told_by_the_feed(telling: Telling) -> None:
+def test_an_event_that_nats_cannot_carry_is_sent_by_the_feed(telling: Telling) -> None:
     telling.database.execute(
         "insert into outbox (event_type, correlation_id, subject, payload) values ('no token', uuidv7(), 'things/1', '{}')"
     )

@@ -42,7 +42,7 @@ VERSIONS = st.integers(1, LAST)
     sizes=st.lists(st.integers(1, 9), min_size=1), batch=st.integers(1, 9),
     deaths=st.lists(st.tuples(VERSIONS, st.booleans()), max_size=4), sparse=st.booleans(),
 )  # fmt: skip
-def test_each_event_takes_effect_once_whatever_is_told_twice_and_whenever_it_dies(
+def test_each_event_takes_effect_once_whatever_is_delivered_twice_and_whenever_it_dies(
     own: Own,
     steps: list[int],
     back: list[int],
@@ -170,7 +170,7 @@ def test_a_stub_stops_it_before_anything_is_lost(own: Own) -> None:
 
 
 @pytest.mark.parametrize("change", ["delete from {}", "update {} set version = 1"])
-def test_a_position_that_somebody_takes_back_is_told(own: Own, change: str) -> None:
+def test_a_position_that_goes_back_is_reported(own: Own, change: str) -> None:
     url, database = own
     name = f"taken {change[:6]}"
 

@@ -98,9 +98,7 @@ def test_the_past_is_not_read(
 
 
 @pytest.mark.full
-def test_open_claims_that_nobody_saw_are_not_read(
-    database_url: str, limited_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unseen_open_claims_are_not_read(database_url: str, limited_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Analysed while no claim was open, the planner takes an index of open claims for a cheap way to any of them.
 
     What is asked seldom may take that way until the table is analysed again, after a few thousand changes.

@@ -247,7 +247,7 @@ def test_a_result_that_is_no_topology_is_a_failed_discovery(database_url: str) -
     assert str(topology_row(database_url)["failure"]).startswith("the result is no topology: processors")
 
 
-def test_a_discovery_that_nobody_answers_ends(database_url: str) -> None:
+def test_a_discovery_without_an_answer_ends(database_url: str) -> None:
     node = seed(database_url).nodes[0].id
 
     async def way(context: Context) -> None:

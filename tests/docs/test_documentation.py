@@ -98,7 +98,7 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
         assert any((base / name).exists() for base in bases), f"{page.name} names {name}, which does not exist"
 
 
-def test_every_name_of_code_that_is_told_exists() -> None:
+def test_every_name_of_code_in_a_page_exists() -> None:
     sources = "".join(
         file.read_text()
         for package in (*PACKAGES, "tests")

@@ -26,7 +26,7 @@ def launcher_of(state_dir: Path) -> int:
     return found
 
 
-def test_the_end_of_the_guest_before_is_heard_after_the_next_start(tmp_path: Path) -> None:
+def test_the_end_of_the_guest_before_is_received_after_the_next_start(tmp_path: Path) -> None:
     harness, state_dir = SandboxHarness(), tmp_path / "agent"
     tenant = harness.tenant(tmp_path)
     probe = harness.probe(state_dir, tenant)

@@ -173,7 +173,7 @@ def test_a_request_id_is_an_operation_key(api: PublicApi, keys: Keys) -> None:
     assert event == [("operation.refused", "not_committed")]
 
 
-def test_who_sends_none_is_told_the_one_that_was_drawn(keys: Keys) -> None:
+def test_a_request_without_a_key_gets_the_drawn_one(keys: Keys) -> None:
     drawn = keys.commit([put(b"k", b"1")])
     assert keys.status(drawn["request_id"])["version"] == drawn["version"]
     headers = {"authorization": f"Bearer {keys.caller.key}", "idempotency-key": "mine"}
@@ -181,7 +181,7 @@ def test_who_sends_none_is_told_the_one_that_was_drawn(keys: Keys) -> None:
     assert sent.json()["request_id"] == "mine"
 
 
-def test_status_tells_what_became_of_it_and_ends_it(api: PublicApi, keys: Keys) -> None:
+def test_status_returns_its_outcome_and_fences_it(api: PublicApi, keys: Keys) -> None:
     own, refused, never = new_request_id(), new_request_id(), new_request_id()
     told = keys.commit([put(b"k", b"1")], request_id=own)
     assert keys.status(own) == {
@@ -200,7 +200,7 @@ def test_status_tells_what_became_of_it_and_ends_it(api: PublicApi, keys: Keys) 
     assert keys.status(own)["version"] == told["version"]
 
 
-def test_what_the_log_no_longer_tells_is_told_as_such(api: PublicApi, keys: Keys) -> None:
+def test_what_the_log_no_longer_has_is_reported_as_such(api: PublicApi, keys: Keys) -> None:
     own = new_request_id()
     version = keys.committed([put(b"k", b"1")], request_id=own)
     newer = keys.committed([delete(b"k")])
@@ -283,7 +283,7 @@ def test_what_is_kept_is_counted(api: PublicApi, keys: Keys) -> None:
     assert counted(api, keys) == (3, 4)
 
 
-def test_nobody_sees_or_changes_another_tenants_keys(api: PublicApi, keys: Keys) -> None:
+def test_no_tenant_sees_or_changes_the_keys_of_another(api: PublicApi, keys: Keys) -> None:
     own = new_request_id()
     version = keys.committed([put(b"secret", b"1")], request_id=own)
     others = [Keys(new_tenant(api.admin)), Keys(api.admin)]

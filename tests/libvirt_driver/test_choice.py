@@ -85,7 +85,7 @@ def test_a_trunk_that_is_no_name_of_an_interface_is_refused(tmp_path: Path, inte
         settings(tmp_path, **{**BY_VLAN, "libvirt_network_uplink_interface": interface})
 
 
-def test_an_agent_states_its_uplink_and_what_tells_it_from_others(tmp_path: Path) -> None:
+def test_an_agent_states_its_uplink_and_what_distinguishes_it_from_others(tmp_path: Path) -> None:
     by_vlan, by_vxlan = settings(tmp_path, **BY_VLAN), settings(tmp_path, **SPANNING)
     assert set(by_vlan.features()) ^ set(by_vxlan.features()) == {VLAN_FEATURE, VXLAN_FEATURE}
     assert VLAN_FEATURE in by_vlan.features()

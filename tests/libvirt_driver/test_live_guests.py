@@ -133,7 +133,7 @@ def test_a_paused_guest_is_down_and_goes_on_with_what_it_had_in_memory(harness: 
     play(harness, tmp_path, scenario)
 
 
-def test_an_agent_without_libvirtd_says_so(harness: LibvirtHarness, tmp_path: Path) -> None:
+def test_an_agent_without_libvirtd_reports_that(harness: LibvirtHarness, tmp_path: Path) -> None:
     nowhere = "qemu+unix:///system?socket=/nonexistent/libvirt-sock"
     settings = Settings(
         api_url="https://unused", root_keys_file=tmp_path / "unused", agent_state_dir=tmp_path, libvirt_uri=nowhere

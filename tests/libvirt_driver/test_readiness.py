@@ -58,11 +58,11 @@ def heard(path: Path, says: Callable[[int], list[bytes]], seconds_max: float) ->
     ],
     ids=["at once", "after others", "in pieces", "after bytes that are no text"],
 )
-def test_the_message_is_heard(tmp_path: Path, says: list[bytes]) -> None:
+def test_the_message_is_received(tmp_path: Path, says: list[bytes]) -> None:
     assert heard(tmp_path / "s", lambda _: says, 20.0) == 1
 
 
-def test_the_message_is_heard_by_a_later_connection(tmp_path: Path) -> None:
+def test_the_message_is_received_by_a_later_connection(tmp_path: Path) -> None:
     assert heard(tmp_path / "s", lambda number: [READY] if number == 3 else [b"BERTH-READ"], 20.0) == 3
 
 

@@ -47,7 +47,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
             found = found[part]
 
 
-def test_every_type_is_told_once(document: dict[str, Any]) -> None:
+def test_every_type_is_documented_once(document: dict[str, Any]) -> None:
     assert set(EVENT_KINDS) == set(EventType)
     assert set(document["components"]["messages"]) == {event.value for event in EventType}
     for name, audience in (("tenant", Visibility.TENANT), ("operator", Visibility.OPERATOR)):
@@ -68,7 +68,7 @@ def test_addresses_are_the_subjects_of_the_relay(document: dict[str, Any]) -> No
     assert f".{NO_TENANT}." in document["channels"]["operator"]["address"]
 
 
-def test_the_page_tells_the_same_fields(document: dict[str, Any]) -> None:
+def test_the_page_has_the_same_fields(document: dict[str, Any]) -> None:
     """Each type has its row in docs/reference/event-types.md, whose data column names every field that the type always has."""
     rows: dict[str, str] = {}
     for line in PAGE.read_text().splitlines():

@@ -65,14 +65,14 @@ def test_a_message_in_ever_more_pieces_is_not_collected(listener: Listener) -> N
             heard_until(stream, "nothing")
 
 
-def test_who_has_no_subscription_has_nothing_to_acknowledge(listener: Listener) -> None:
+def test_without_a_subscription_there_is_nothing_to_acknowledge(listener: Listener) -> None:
     with notified(listener.admin) as stream:
         stream.send('{"type":"ack","version":0}')
         code, word = last_word(stream)
     assert (code, word and word["code"]) == (1008, "message_refused")
 
 
-def test_who_talks_too_much_is_closed(listener: Listener) -> None:
+def test_a_client_that_sends_too_much_is_closed(listener: Listener) -> None:
     with notified(listener.admin, subscription="talks") as stream:
         with contextlib.suppress(ConnectionClosed):
             for _ in range(5_000):
@@ -144,7 +144,7 @@ def test_a_strange_upgrade_is_refused_and_its_connection_closed(
 
 
 @pytest.mark.full
-def test_who_goes_in_the_middle_of_what_was_missed_is_no_error(listener: Listener) -> None:
+def test_a_subscriber_that_ends_while_it_catches_up_is_no_error(listener: Listener) -> None:
     after = version(listener.admin)["version"]
     leave(listener.database, None, 5_000)
     wait_for(lambda: version(listener.admin)["version"] >= after + 5_000, "them to have their places")
@@ -172,7 +172,7 @@ def test_what_clients_do_wrong_is_no_error_of_the_process(listener: Listener) ->
     assert not [line for line in lines if line["level"] in ("error", "critical")]
 
 
-def test_who_never_reads_is_cut_off_and_nobody_else_notices(listener: Listener) -> None:
+def test_a_subscriber_that_never_reads_is_cut_off_and_no_other_notices(listener: Listener) -> None:
     after = version(listener.admin)["version"]
     url = listener.admin.http.base_url
     slow = listener.metric('berth_api_notifications_ended_total{reason="slow"}')
@@ -197,7 +197,7 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(listener: Listener) 
 
 
 @pytest.mark.full
-def test_who_reads_slowly_from_far_behind_costs_little(listener: Listener) -> None:
+def test_a_subscriber_that_reads_slowly_from_far_behind_costs_little(listener: Listener) -> None:
     url = listener.admin.http.base_url
     after = version(listener.admin)["version"]
     value = base64.b64encode(b"v" * 60_000).decode()
@@ -223,7 +223,7 @@ def test_who_reads_slowly_from_far_behind_costs_little(listener: Listener) -> No
     wait_for(lambda: listener.metric("berth_api_notification_sockets") == open_before, "them to be gone")
 
 
-def test_who_only_pings_and_never_reads_is_cut_off(listener: Listener) -> None:
+def test_a_client_that_only_pings_and_never_reads_is_cut_off(listener: Listener) -> None:
     ping = b"\x89\xfd\x00\x00\x00\x00" + b"p" * 125
     url = listener.admin.http.base_url
     with socket.socket() as never_reads:

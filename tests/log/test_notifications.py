@@ -185,7 +185,7 @@ def test_a_subscription_keeps_the_log_within_its_bounds(listener: Listener) -> N
     assert needs_from() == [], "and no longer than it may"
 
 
-def test_a_browser_brings_its_key_as_a_subprotocol_and_is_told_on_the_socket(listener: Listener) -> None:
+def test_a_browser_sends_its_key_as_a_subprotocol_and_gets_refusals_on_the_socket(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     with as_browser(tenant) as stream:
         assert stream.subprotocol == PROTOCOL, "the key is not said back"
@@ -219,7 +219,7 @@ def test_a_page_listens_and_acknowledges(listener: Listener) -> None:
     assert listener.position(tenant, "page") == event["version"]
 
 
-def test_a_key_that_is_revoked_hears_no_further(listener: Listener) -> None:
+def test_a_revoked_key_receives_no_further_event(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     with notified(tenant) as stream:
         (made,) = listener.admin.get("/admin/api-keys", tenant_id=tenant.tenant_id)["items"]
@@ -244,7 +244,7 @@ def test_sockets_end_when_the_leader_changes(listener: Listener) -> None:
         events_on(stream, 1)
 
 
-def test_what_was_truncated_is_gone_and_said_so(listener: Listener) -> None:
+def test_what_was_truncated_is_gone_and_reported(listener: Listener) -> None:
     tenant = new_tenant(listener.admin)
     leave(listener.database, tenant, 3)
     own = version(listener.admin)["version"]
@@ -267,7 +267,7 @@ def test_what_was_truncated_is_gone_and_said_so(listener: Listener) -> None:
         listener.database.execute("update log_first set version = 1")
 
 
-def test_a_kill_between_loses_nothing_and_a_stop_says_so(database_url: str, tmp_path: Path) -> None:
+def test_a_kill_between_loses_nothing_and_a_stop_closes_with_its_code(database_url: str, tmp_path: Path) -> None:
     directory = tmp_path / "api"
     directory.mkdir()
     endpoints = Endpoints(database_url, "", "", free_port(), free_port(), as_roles(database_url))

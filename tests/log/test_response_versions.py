@@ -73,7 +73,7 @@ def ask(caller: Caller, path: str, *, headers: dict[str, str] | None = None) -> 
 
 
 @pytest.mark.full
-def test_every_get_tells_its_version_and_takes_a_least_one(
+def test_every_get_returns_its_version_and_takes_a_least_one(
     api: PublicApi, stage: tuple[Caller, dict[str, str]], subtests: pytest.Subtests
 ) -> None:
     """Not a parameter of the test: the document takes a second, which only the process that runs it spends."""
@@ -150,7 +150,7 @@ def test_a_version_is_of_the_same_snapshot_as_the_content(api: PublicApi) -> Non
     assert len(set(read_versions)) > 5, "the log moved on meanwhile"
 
 
-def test_a_version_that_is_not_reached_is_said_so(database_url: str, tmp_path: Path) -> None:
+def test_a_version_that_is_not_reached_is_reported(database_url: str, tmp_path: Path) -> None:
     key = insert_admin_key(database_url)
     with public_process(database_url, tmp_path / "api", {"BERTH_MIN_VERSION_SECONDS_MAX": "0.2"}) as http:
         admin = Caller(http, key)
@@ -190,7 +190,7 @@ def test_what_is_remembered_is_read_again_for_a_version_that_it_lacks(api: Publi
     assert int(answer.headers["berth-version"]) >= wanted
 
 
-def test_what_writes_and_what_tells_nothing_has_no_version(api: PublicApi) -> None:
+def test_writes_and_answers_without_content_have_no_version(api: PublicApi) -> None:
     made = api.admin.call("POST", "/admin/resources", {"id": fresh("seat")})
     assert "berth-version" not in made.headers
     for path in ("/ok", "/live", "/openapi.json"):

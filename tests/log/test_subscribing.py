@@ -70,7 +70,7 @@ def feed(
         yield Feed(Caller(http, insert_admin_key(url)), database, directory / "api.log")
 
 
-def test_what_comes_is_told_in_order_and_whole(feed: Feed) -> None:
+def test_what_comes_is_delivered_in_order_and_whole(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     with subscribed(feed.admin) as stream:
         leave(feed.database, tenant, 3)
@@ -127,7 +127,7 @@ def test_each_tenant_proves_by_the_chain_that_it_missed_nothing_while_many_write
         assert [one.version for one in found] == [row[0] for row in rows]
 
 
-def test_who_was_away_gets_all_of_it_from_the_log(feed: Feed) -> None:
+def test_a_subscriber_that_was_away_gets_all_of_it_from_the_log(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     after = version(feed.admin)["version"]
     leave(feed.database, tenant, 2_500)
@@ -236,7 +236,7 @@ def test_bad_questions_are_refused_before_a_stream_begins(feed: Feed) -> None:
     problem(answer, 401, "unauthenticated")
 
 
-def test_what_was_truncated_is_gone_and_said_so(feed: Feed) -> None:
+def test_what_was_truncated_is_gone_and_reported(feed: Feed) -> None:
     tenant = new_tenant(feed.admin)
     leave(feed.database, tenant, 1)
     own = version(feed.admin)["version"]
@@ -272,7 +272,7 @@ def test_streams_end_when_the_leader_changes_and_begin_again_when_it_is_accepted
         events_of(stream, 1)
 
 
-def test_who_never_reads_is_cut_off_and_nobody_else_notices(feed: Feed) -> None:
+def test_a_subscriber_that_never_reads_is_cut_off_and_no_other_notices(feed: Feed) -> None:
     after = version(feed.admin)["version"]
     address = feed.admin.http.base_url
     with socket.socket() as never_reads:
@@ -298,7 +298,7 @@ def test_who_never_reads_is_cut_off_and_nobody_else_notices(feed: Feed) -> None:
 
 
 @pytest.mark.full
-def test_who_stalls_while_catching_up_is_cut_off_and_costs_a_few_pages_of_the_log(feed: Feed) -> None:
+def test_a_subscriber_that_stalls_while_it_catches_up_is_cut_off_and_costs_a_few_pages(feed: Feed) -> None:
     after = version(feed.admin)["version"]
     feed.database.execute(
         "insert into outbox (event_type, correlation_id, subject, payload) select 'node.online', uuidv7(), 'things/1', "

@@ -18,7 +18,7 @@ def version_of(api: PublicApi, subject: str) -> int | None:
     return None if row is None else int(str(row[0]))
 
 
-def test_every_acknowledged_write_is_in_the_version_that_is_told_next(api: PublicApi) -> None:
+def test_every_acknowledged_write_is_in_the_version_that_is_returned_next(api: PublicApi) -> None:
     tenant = new_tenant(api.admin)
 
     def write_and_ask() -> None:

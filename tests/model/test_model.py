@@ -104,7 +104,7 @@ def test_the_rest_of_a_hold_expires_without_what_was_turned_over() -> None:
     assert state.rights_to(frozenset({0, 1}), at(20), None) == ["allocations/a0"]
 
 
-def test_what_finds_somebody_on_its_units_waits_until_he_is_gone() -> None:
+def test_what_finds_its_units_occupied_waits_until_they_are_free() -> None:
     units = frozenset({0})
     state, _ = allocations.create(BEGINNING, "a0", allocations.Create("acme", units, 1, at(0), at(5)))
     state = held(one_hold(starts=5, ends=50), state)
@@ -121,7 +121,7 @@ def test_what_finds_somebody_on_its_units_waits_until_he_is_gone() -> None:
     assert code(allocations.advance(state, "a1", "active")) == "ok"
 
 
-def test_the_cleanup_of_a_failed_one_begins_anew_until_somebody_else_is_there() -> None:
+def test_the_cleanup_of_a_failed_one_begins_anew_until_another_holds_the_units() -> None:
     units = frozenset({0})
     state, _ = allocations.create(BEGINNING, "a0", allocations.Create("acme", units, 1, at(0)))
     state, _ = allocations.advance(state, "a0", "failed")

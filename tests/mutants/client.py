@@ -89,7 +89,7 @@ MUTANTS: list[Mutant] = [
         "berth/client/consumer.py",
         "if self.position is not None and position < self.position:",
         "if False:",
-        ("tests/consumers/test_stories.py::test_a_position_that_somebody_takes_back_is_told",),
+        ("tests/consumers/test_stories.py::test_a_position_that_goes_back_is_reported",),
     ),
     Mutant(
         "a consumer takes a stub for its event",

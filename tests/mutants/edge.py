@@ -137,7 +137,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/connections.py",
         "        if self._upgraded:\n            return\n",
         "",
-        ("tests/security/test_connections.py::test_a_websocket_lives_longer_than_a_head_may_take",),
+        ("tests/security/test_connections.py::test_a_websocket_stays_open_longer_than_a_head_may_take",),
     ),
     Mutant(
         "a slow client is cut off",
@@ -209,7 +209,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/body_values.py",
         '_STRINGS.subn(b"", b"".join(self._pieces), count=2 * self._values_max + 1)',
         'b"".join(self._pieces), 0',
-        ("tests/security/test_refusals.py::test_what_stands_in_a_text_is_no_value",),
+        ("tests/security/test_refusals.py::test_a_value_inside_a_text_is_no_value",),
     ),
     Mutant(
         "unknown keys take the connections of the reserve",
@@ -281,7 +281,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/accepting.py",
         "if peer is None or not proxies.trusts(peer):",
         "if peer is None:",
-        ("tests/security/test_tls.py::test_nobody_but_a_proxy_may_send_a_proxy_header",),
+        ("tests/security/test_tls.py::test_only_a_proxy_may_send_a_proxy_header",),
     ),
     Mutant(
         "one connection is accepted in a turn of the event loop",
@@ -321,7 +321,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/edge.py",
         'scope["scheme"] == "https"',
         "False",
-        ("tests/security/test_tls.py::test_the_listener_speaks_tls_and_says_so",),
+        ("tests/security/test_tls.py::test_the_listener_serves_tls_and_logs_it",),
     ),
     Mutant(
         "the connections of a proxy are those of one caller",

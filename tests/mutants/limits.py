@@ -127,7 +127,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/edge/repetitions.py",
         "None if answer is None or _says_that_it_had_the_effect(answer) else answer",
         "answer",
-        (f"{REPETITIONS}::test_the_request_that_had_the_effect_says_so_alone",),
+        (f"{REPETITIONS}::test_only_the_request_that_had_the_effect_reports_it",),
     ),
     Mutant(
         "a request with a key shares the operation of another",

@@ -186,7 +186,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/notifications/store.py",
         "if (await find_truncation(tx, version, tenant_id))[1]:",
         "if False:",
-        ("tests/log/test_notifications.py::test_what_was_truncated_is_gone_and_said_so",),
+        ("tests/log/test_notifications.py::test_what_was_truncated_is_gone_and_reported",),
     ),
     Mutant(
         "the last acknowledgement is lost",

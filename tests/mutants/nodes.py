@@ -157,7 +157,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/nodes/commands/certificates.py",
         "if link.valid >= VALID_PER_NODE_MAX:",
         "if False:",
-        (f"{_CHAINS}::test_an_attacker_who_renews_without_end_displaces_no_certificate",),
+        (f"{_CHAINS}::test_renewals_without_end_displace_no_certificate",),
     ),
     Mutant(
         "a heartbeat puts a suspended node online",

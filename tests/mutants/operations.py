@@ -12,11 +12,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/operations/store/questions.py",
         ("created_at, retire_after\nfrom operations where scope = :scope and key = :key\n"),
         ("created_at, retire_after\nfrom operations where cast(:scope as uuid) is not null and key = :key\n"),
-        (
-            (
-                "tests/api/tenants/test_foreign_ids.py::test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own"
-            ),
-        ),
+        (("tests/api/tenants/test_foreign_ids.py::test_two_tenants_with_the_same_operation_key_each_get_their_own"),),
     ),
     Mutant(
         "operations of all tenants share one scope",

@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
         "migrations/functions/reservations/lock_reservation.sql",
         "from (select node_id, closed_at from claims where owner_id = p_id offset 0) c",
         "from (select node_id, closed_at from claims where owner_id = p_id) c",
-        ("tests/database/test_plans.py::test_open_claims_that_nobody_saw_are_not_read",),
+        ("tests/database/test_plans.py::test_unseen_open_claims_are_not_read",),
     ),
     Mutant(
         "the list of reservations begins with lower tenants",
@@ -251,7 +251,7 @@ MUTANTS: list[Mutant] = [
         " or coalesce(a.state in ('releasing', 'release_failed'), false)",
         "",
         (
-            "tests/reservations/test_busy_with_cleanup.py::test_a_hold_that_only_cleanup_prevents_says_so_and_since_when",
+            "tests/reservations/test_busy_with_cleanup.py::test_a_hold_that_only_cleanup_prevents_names_the_cleanup_and_its_begin",
         ),
     ),
     Mutant(

@@ -40,7 +40,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tenants/commands/members.py",
         "    require_scopes(caller.scopes, None)\n    tenant_id, token",
         "    tenant_id, token",
-        (f"{MEMBERS}::test_a_key_with_scopes_invites_nobody_and_raises_no_role",),
+        (f"{MEMBERS}::test_a_key_with_scopes_invites_no_member_and_raises_no_role",),
     ),
     Mutant(
         "a token that names its tenant accepts an invitation",
@@ -227,7 +227,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/tenants/store/api_keys.py",
         "latest is not None and expires_at > latest",
         "False",
-        ("tests/security/test_expiring_keys.py::test_a_key_lives_no_longer_than_the_setting_allows",),
+        ("tests/security/test_expiring_keys.py::test_a_key_is_valid_no_longer_than_the_setting_allows",),
     ),
     Mutant(
         "a create's key counts for all tenants",
@@ -361,7 +361,9 @@ MUTANTS: list[Mutant] = [
         "orchestrator/reservations/store/resources.py",
         ('    await audit.record(tx, actor, f"resource.{state}", subject, said, operation.request_id)\n'),
         (""),
-        ("tests/api/reservations/test_resource_service.py::test_repeating_changes_and_tells_nothing_but_is_audited",),
+        (
+            "tests/api/reservations/test_resource_service.py::test_a_repetition_changes_and_announces_nothing_but_is_audited",
+        ),
     ),
     Mutant(
         "a removed admin returns by its own invitation",

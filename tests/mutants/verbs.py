@@ -169,7 +169,7 @@ MUTANTS: list[Mutant] = [
         _DELETE_TENANT,
         "where a.tenant_id = p_tenant and a.state",
         "where a.state",
-        (f"{_TENANTS}::test_another_tenants_holdings_keep_nobody_else",),
+        (f"{_TENANTS}::test_another_tenants_holdings_keep_no_other",),
     ),
     Mutant(
         "keys of a deleted tenant stay live",

@@ -135,7 +135,7 @@ def test_a_node_whose_identity_is_in_conflict_learns_nothing(database_url: str) 
     assert learned(database_url, seeded.nodes[0].id) == []
 
 
-def test_an_agent_of_the_version_before_is_told_nothing_and_its_guests_are_not_named(database_url: str) -> None:
+def test_an_agent_of_the_version_before_gets_nothing_and_its_guests_are_not_named(database_url: str) -> None:
     seeded = fleet(database_url)
     placed(database_url, seeded, 0)
     placed(database_url, seeded, 1)

@@ -152,7 +152,7 @@ def test_a_refused_certificate_ends_a_running_agent_with_one_sentence(play: Play
 
 
 @pytest.mark.full
-def test_it_waits_for_a_server_that_is_not_up_yet_and_says_so(play: Play) -> None:
+def test_it_waits_for_a_server_that_is_not_up_yet_and_logs_it(play: Play) -> None:
     async def scenario(plane: ControlPlane, agent: AgentProcess, tenant: Tenant) -> None:
         # The node listener is up; the public one that it enrols at is somewhere else.
         agent.start(BERTH_API_URL="http://127.0.0.1:9", BERTH_ENROLMENT_TOKEN=plane.new_token())

@@ -88,7 +88,7 @@ def test_other_content_is_a_conflict_without_a_run() -> None:
     play(scene)
 
 
-def test_scopes_and_keys_are_told_apart() -> None:
+def test_scopes_and_keys_are_distinguished() -> None:
     async def scene() -> None:
         gate = Gate(GateSettings())
         for operation in (ONE, replace(ONE, scope=uuid.uuid4()), replace(ONE, key="K")):
@@ -99,7 +99,7 @@ def test_scopes_and_keys_are_told_apart() -> None:
     play(scene)
 
 
-def test_what_nobody_can_repeat_is_not_remembered() -> None:
+def test_what_cannot_be_repeated_is_not_stored() -> None:
     async def scene() -> None:
         gate, running = Gate(GateSettings()), ended()
         for _ in range(2):
@@ -177,7 +177,7 @@ def test_a_cancelled_owner_leaves_its_key_to_the_next() -> None:
     play(scene)
 
 
-def test_a_cancelled_duplicate_harms_nobody() -> None:
+def test_a_cancelled_duplicate_harms_no_other_request() -> None:
     async def scene() -> None:
         gate, running = Gate(GateSettings()), Running()
         first = asyncio.create_task(gate.answer(ONE, running))
@@ -276,7 +276,7 @@ def test_the_tables_time_is_counted_from_before_it_was_asked() -> None:
 
 
 @pytest.mark.parametrize("answer", [replace(DONE, kept_seconds=0.0), replace(DONE, body="x" * (BODY_LENGTH_MAX + 1))])
-def test_what_nobody_vouches_for_and_what_is_too_long_is_left_to_the_table(answer: Answer) -> None:
+def test_what_is_not_vouched_for_or_too_long_is_left_to_the_table(answer: Answer) -> None:
     async def scene() -> None:
         gate, running = Gate(GateSettings()), ended(answer)
         for _ in range(2):

@@ -153,7 +153,7 @@ def test_only_identical_requests_of_one_principal_share() -> None:
     play(scene)
 
 
-def test_the_request_that_had_the_effect_says_so_alone() -> None:
+def test_only_the_request_that_had_the_effect_reports_it() -> None:
     """The others are answered as repetitions, by one more transaction."""
 
     async def scene(requests: Requests) -> None:

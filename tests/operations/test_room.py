@@ -160,7 +160,7 @@ def test_creates_that_come_together_get_what_room_there_is(database_url: str) ->
     assert kept_counts(database_url) == dict(rows(database_url, COUNTED))
 
 
-def test_far_from_the_bound_nobody_waits_for_anybody(database_url: str) -> None:
+def test_far_from_the_bound_no_create_waits_for_another(database_url: str) -> None:
     """A transaction that has added an operation and does not end holds up others only where the bound is near."""
     holder = psycopg.connect(database_url, options="-c berth.operations_max=1000000")
     insert = "insert into operations (scope, key, fingerprint, status, retire_after) values (%s, 'a', %s, 200, now())"

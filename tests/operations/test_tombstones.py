@@ -73,7 +73,7 @@ def count(url: str, statement: str) -> int:
         return int(row[0])
 
 
-def test_what_was_done_is_told_with_its_answer(database_url: str) -> None:
+def test_an_effect_is_returned_with_its_answer(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant())
 
@@ -86,7 +86,7 @@ def test_what_was_done_is_told_with_its_answer(database_url: str) -> None:
     assert str(told.known.subject_id) == json.loads(answer.body)["allocation_id"]
 
 
-def test_what_was_refused_is_told_with_its_refusal(database_url: str) -> None:
+def test_a_refusal_is_returned_with_its_document(database_url: str) -> None:
     own, effect = operation(), Effect(NotFound("nothing here"))
 
     async def scene(context: Context, _: CatalogueCache) -> tuple[Answer, OperationOutcome]:
@@ -143,7 +143,7 @@ def test_a_tombstone_is_the_askers_alone(database_url: str) -> None:
     assert answer.status == 201
 
 
-def test_asking_waits_for_a_create_in_flight_and_tells_its_end(database_url: str) -> None:
+def test_a_query_waits_for_a_create_in_flight_and_returns_its_outcome(database_url: str) -> None:
     """The create comes first: its transaction is held at the quota's lock while the question waits for its key."""
     fleet = Fleet(database_url, slice_nodes=1)
     create = create_of(fleet.tenant())
@@ -163,7 +163,7 @@ def test_asking_waits_for_a_create_in_flight_and_tells_its_end(database_url: str
     assert (told.state, told.known.body) == (OperationState.COMMITTED, answer.body)
 
 
-def test_asking_waits_for_a_write_in_flight_that_comes_to_nothing(database_url: str) -> None:
+def test_a_query_waits_for_a_write_in_flight_that_has_no_effect(database_url: str) -> None:
     """The first attempt rolls back. Its refusal, stored in a second transaction, comes before the question or too late."""
     own = operation()
     watcher = Fleet.watcher(database_url)
@@ -245,7 +245,7 @@ def test_questions_and_creates_at_once_never_contradict_each_other(database_url:
     assert seen.keys() == {OperationState.COMMITTED, OperationState.UNKNOWN}, f"one order never happened: {seen}"
 
 
-def test_before_the_horizon_nobody_can_say_and_nothing_is_fenced(database_url: str) -> None:
+def test_before_the_horizon_the_outcome_is_unknown_and_nothing_is_fenced(database_url: str) -> None:
     own, effect = operation(), Effect()
     now = datetime.now(UTC)
 

@@ -87,7 +87,7 @@ def test_publishing_goes_on_when_the_leader_is_frozen_and_it_stays_behind_when_i
 
 
 @pytest.mark.full
-def test_publishing_waits_for_two_of_three_and_says_so(
+def test_publishing_waits_for_two_of_three_and_reports_it(
     start_relay: StartRelay, database: psycopg.Connection, database_url: str, servers: NatsServers
 ) -> None:
     with events_all_the_time(database_url):

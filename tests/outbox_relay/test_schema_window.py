@@ -21,7 +21,7 @@ from outbox_relay import postgres
         ("drop table alembic_version", "has no schema yet"),
     ],
 )
-def test_a_schema_that_does_not_serve_the_relay_is_said_so(database_url: str, statement: str, why: str | None) -> None:
+def test_a_schema_that_does_not_serve_the_relay_is_reported(database_url: str, statement: str, why: str | None) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(statement.encode())
     found = asyncio.run(postgres.probe(postgres.bounded_address(database_url, "test")))

@@ -36,7 +36,7 @@ where n.free_mask <> coalesce(d.mask, 0)
 """
 
 
-def test_a_fit_that_lies_costs_nobody_a_place_and_is_corrected(database_url: str) -> None:
+def test_a_wrong_fit_costs_no_create_its_place_and_is_corrected(database_url: str) -> None:
     """The first node's units are taken, but its fit says free: the batch goes back, and each finds its place alone."""
     fleet = Fleet(database_url, slice_nodes=3)
     tenants = [fleet.tenant(), fleet.tenant()]
@@ -71,7 +71,7 @@ insert into claims (node_id, tenant_id, owner_kind, owner_id, units, during, fen
 """
 
 
-def test_what_has_its_place_is_told_so_whatever_happens_to_the_rest_of_the_list(database_url: str) -> None:
+def test_what_has_its_place_is_answered_whatever_happens_to_the_rest_of_the_list(database_url: str) -> None:
     """A refusal that cannot be stored, a window in which placing fails, and an unforeseen error."""
     fleet = Fleet(database_url, slice_nodes=2)
     tenant = fleet.tenant()

@@ -147,7 +147,7 @@ def test_an_image_for_another_shape_is_refused(database_url: str) -> None:
     assert word_of(result) == "image_unavailable"
 
 
-def test_fragments_are_told_apart_from_full(database_url: str) -> None:
+def test_fragments_are_distinguished_from_full(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=2)
     tenant = fleet.tenant()
     # Best fit packs the first two on one node; the third opens the other, whose last 4 are less than the 8 wanted.

@@ -56,7 +56,7 @@ def test_a_key_may_contain_any_separator(key: str) -> None:
         assert usable_key(key) == (key[1:-1] if quoted else key)
 
 
-def test_keys_that_only_look_alike_are_told_apart(database_url: str) -> None:
+def test_keys_that_only_look_alike_are_distinguished(database_url: str) -> None:
     fleet = Fleet(database_url, slice_nodes=2)
     first, second = fleet.tenant(), fleet.tenant()
     keys = ["a:b", "a", "a b", f"{second.id} x", f"{first.id}:x"]

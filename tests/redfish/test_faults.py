@@ -91,7 +91,7 @@ def test_success_without_effect_is_not_believed() -> None:
     run(scene())
 
 
-def test_a_bmc_that_ignores_once_says_so_and_the_disk_is_set() -> None:
+def test_a_bmc_that_ignores_once_is_reported_and_the_disk_is_set() -> None:
     async def scene() -> None:
         async with served(Options(keeps_override=True)) as stub:
             bmc = stub.client()

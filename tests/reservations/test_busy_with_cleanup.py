@@ -37,7 +37,7 @@ def another_tenant(url: str) -> UUID:
         return add_tenant(connection, "another").tenant_id
 
 
-def test_a_hold_that_only_cleanup_prevents_says_so_and_since_when(database_url: str) -> None:
+def test_a_hold_that_only_cleanup_prevents_names_the_cleanup_and_its_begin(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
     async def way(client: ReservationClient) -> None:

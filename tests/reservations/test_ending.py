@@ -46,7 +46,7 @@ def test_the_sweeper_ends_the_earliest_first_and_a_bounded_number(database_url: 
     assert violations(database_url) == []
 
 
-def test_who_ends_an_overdue_hold_has_its_units_from_that_instant_on(database_url: str) -> None:
+def test_the_hold_that_ends_an_overdue_one_has_its_units_from_that_instant_on(database_url: str) -> None:
     """Both use one reading of the clock: `berth verify` finds no instant with two owners, and one if the end is moved by 1 µs."""
     seeded = seed_with_seats(database_url, seats=1)
 
@@ -177,7 +177,7 @@ def test_retirement_goes_earliest_first(database_url: str) -> None:
     assert rows_of(database_url, "select position from reservation_watermark") == [(3,)]
 
 
-def test_bounds_have_names_and_overdue_holds_are_in_nobodys_way(database_url: str) -> None:
+def test_bounds_have_names_and_overdue_holds_block_no_other(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=9)
 
     async def way(client: ReservationClient) -> None:

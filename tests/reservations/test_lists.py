@@ -53,7 +53,7 @@ def test_each_of_a_list_is_answered_as_if_it_were_alone(database_url: str) -> No
     assert violations(database_url) == []
 
 
-def test_one_whose_node_is_locked_keeps_nobody_else_waiting(database_url: str) -> None:
+def test_one_whose_node_is_locked_keeps_no_other_waiting(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1, slice_nodes=2)
 
     async def scene(client: ReservationClient) -> None:
@@ -93,7 +93,7 @@ def test_an_overdue_hold_in_the_way_is_ended_by_the_list_and_gives_back_its_quot
     assert rows_of(database_url, "select gpus_used from tenant_quotas") == [(3,)]
 
 
-def test_an_overdue_hold_that_somebody_has_locked_keeps_nobody_else_waiting(database_url: str) -> None:
+def test_an_overdue_hold_that_is_locked_keeps_no_other_request_waiting(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1, slice_nodes=3)
 
     async def scene(client: ReservationClient) -> None:

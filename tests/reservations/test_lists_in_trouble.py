@@ -39,7 +39,7 @@ def test_refusals_that_cannot_be_stored_take_no_answer_from_those_that_succeeded
     assert violations(database_url) == []
 
 
-def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_other(database_url: str) -> None:
+def test_more_than_one_reservation_can_describe_is_refused_by_name_and_harms_no_other(database_url: str) -> None:
     """A thousand names of full length do not fit an event; more slots than a reservation can name are not even tried."""
     seeded = seed_with_seats(database_url, seats=2)
     names = [row[0] for row in rows_of(database_url, LONG_NAMES)]
@@ -56,7 +56,7 @@ def test_more_than_one_reservation_can_tell_of_is_refused_by_name_and_harms_no_o
     assert violations(database_url) == []
 
 
-def test_a_failure_that_nobody_foresaw_is_met_by_its_own_request_alone(database_url: str) -> None:
+def test_an_unforeseen_failure_fails_its_own_request_alone(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=3)
     with connect(database_url) as operator:
         operator.execute("alter table reservations add check (holder_id <> 'unforeseen')")

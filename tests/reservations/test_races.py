@@ -65,7 +65,7 @@ def test_of_overlapping_holds_exactly_one_wins(database_url: str) -> None:
     assert deadlocks(database_url) == 0
 
 
-def test_losers_wait_for_nobody(database_url: str) -> None:
+def test_losers_wait_for_no_lock(database_url: str) -> None:
     seeded = seed_with_seats(database_url, seats=1)
 
     async def way(client: ReservationClient) -> None:

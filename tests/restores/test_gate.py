@@ -82,7 +82,7 @@ def test_the_api_refuses_all_that_asks_the_database_and_a_restart_changes_nothin
         require_refused(admin)
 
 
-def test_a_process_that_is_started_during_a_restore_says_so_and_serves_when_it_is_closed(
+def test_a_process_that_is_started_during_a_restore_reports_it_and_serves_when_it_is_closed(
     database_url: str, database: psycopg.Connection, tmp_path: Path
 ) -> None:
     restore, _ = gate.begin(database)

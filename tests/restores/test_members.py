@@ -80,7 +80,7 @@ def past(postgres_server: LocalPostgres, database_url: str, nats_url: str) -> It
             yield Past(url, nats_url, removed, stays)
 
 
-def test_who_was_removed_in_the_lost_interval_is_removed_again(past: Past, tmp_path: Path) -> None:
+def test_a_member_removed_in_the_lost_interval_is_removed_again(past: Past, tmp_path: Path) -> None:
     assert past.members() == {past.removed, past.stays}
     past.berth("restore", "begin")
     past.berth("restore", "export", "--to", str(tmp_path / "lost"))

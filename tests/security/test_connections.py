@@ -262,7 +262,7 @@ def test_a_long_lived_response_counts_nothing_while_its_body_is_awaited() -> Non
             connection.close()
 
 
-def test_a_websocket_lives_longer_than_a_head_may_take(listener: Listener) -> None:
+def test_a_websocket_stays_open_longer_than_a_head_may_take(listener: Listener) -> None:
     with listener.connect() as connection:
         connection.sendall(get("/api/v1/notifications", *UPGRADE))
         received = b""

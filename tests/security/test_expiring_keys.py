@@ -72,7 +72,7 @@ def test_an_expired_key_is_not_found(admin: Caller, database_url: str) -> None:
     assert asyncio.run(find()) == []
 
 
-def test_a_key_lives_no_longer_than_the_setting_allows(admin: Caller) -> None:
+def test_a_key_is_valid_no_longer_than_the_setting_allows(admin: Caller) -> None:
     body = {"name": fresh("key"), "role": "viewer"}
     problem(
         admin.call("POST", "/admin/api-keys", {**body, "expires_at": after(2 * LIFETIME_SECONDS_MAX)}), 422, "invalid"
@@ -85,7 +85,7 @@ def test_a_key_lives_no_longer_than_the_setting_allows(admin: Caller) -> None:
     assert (listed["expires_at"], listed["owner"]) == (made["expires_at"], "ci")
 
 
-def test_a_tenant_makes_no_key_that_lives_longer_than_the_setting_allows(admin: Caller) -> None:
+def test_a_tenant_makes_no_key_that_is_valid_longer_than_the_setting_allows(admin: Caller) -> None:
     tenant = new_tenant(admin)
     body = {"name": fresh("key"), "role": "viewer"}
     late = after(2 * LIFETIME_SECONDS_MAX)

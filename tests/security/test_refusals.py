@@ -100,7 +100,7 @@ def test_a_body_of_more_values_than_the_bound_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", ["," * 60_000, '[{",\\"' * 10_000, "\\" * 30_001, [0] * 9_999, {"a": "{\\" * 20_000, "b": [1]}]
 )
-def test_what_stands_in_a_text_is_no_value(value: Any) -> None:
+def test_a_value_inside_a_text_is_no_value(value: Any) -> None:
     text = json.dumps(value).encode()
     counted(text)
     counted(*(text[start : start + 1_000] for start in range(0, len(text), 1_000)))

@@ -53,7 +53,7 @@ def handshake(connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSock
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_the_listener_speaks_tls_and_says_so(listener: Listener, authority: Authority, version: ssl.TLSVersion) -> None:
+def test_the_listener_serves_tls_and_logs_it(listener: Listener, authority: Authority, version: ssl.TLSVersion) -> None:
     context = client_context(authority)
     context.minimum_version = context.maximum_version = version
     with handshake(listener.connect(), context) as connection:
@@ -161,7 +161,7 @@ def test_a_websocket_comes_from_where_the_proxy_says() -> None:
         assert received.startswith(b"HTTP/1.1 101 ")
 
 
-def test_nobody_but_a_proxy_may_send_a_proxy_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_proxy_may_send_a_proxy_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS_MAX", SOON_SECONDS)
     asked = get("/source", "connection: close")
     with listening(proxy_protocol=True, trusted_proxies=["10.0.0.0/8"]) as listener, listener.connect() as connection:

@@ -36,7 +36,9 @@ def launch(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         (["node_agent"], {"BERTH_PLANTED_BUG": "no_such"}, "there is no planted bug 'no_such'"),
     ],
 )
-def test_what_is_unknown_is_told_in_one_sentence(arguments: list[str], environment: dict[str, str], said: str) -> None:
+def test_what_is_unknown_is_reported_in_one_sentence(
+    arguments: list[str], environment: dict[str, str], said: str
+) -> None:
     done = launch(*arguments, **environment)
     assert done.returncode == 2
     assert said in done.stderr

@@ -141,7 +141,7 @@ def fail(url: str, allocation_id: str) -> None:
     run_with(url, work)
 
 
-def test_another_tenants_holdings_keep_nobody_else(api: PublicApi, admin: Caller) -> None:
+def test_another_tenants_holdings_keep_no_other(api: PublicApi, admin: Caller) -> None:
     tenant, other, place = new_tenant(admin), new_tenant(admin), new_place(admin, api.database)
     rented = rent(other, place)["allocation_id"]
     assert delete(admin, tenant).status_code == 204

@@ -40,7 +40,7 @@ def test_whose_they_are(stage: WebhookStage) -> None:
     problem(stage.admin.call("GET", f"/webhooks/{of_operators['id']}"), 404, "not_found")
 
 
-def test_a_secret_is_told_once_and_stored_nowhere_in_the_clear(stage: WebhookStage, receiver: Receiver) -> None:
+def test_a_secret_is_returned_once_and_stored_nowhere_in_the_clear(stage: WebhookStage, receiver: Receiver) -> None:
     tenant = stage.tenant()
     first = tenant.call("POST", "/webhooks", {"url": receiver.url}, key="hook-1")
     again = tenant.call("POST", "/webhooks", {"url": receiver.url}, key="hook-1")

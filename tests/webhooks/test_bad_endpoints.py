@@ -34,7 +34,7 @@ def test_what_endpoints_do_that_is_no_answer(stage: WebhookStage, receiver: Rece
 
 
 @pytest.mark.full
-def test_slow_and_fat_endpoints_harm_nobody(stage: WebhookStage, receiver: Receiver) -> None:
+def test_slow_and_large_endpoints_harm_no_other(stage: WebhookStage, receiver: Receiver) -> None:
     tenant = stage.tenant()
     with receiving(4) as bad:
         behaviours = [bad[0].hangs, bad[1].trickles, bad[2].trickles_body, bad[3].floods]

@@ -262,7 +262,7 @@ def test_an_attempt_under_way_while_its_webhook_is_disabled_ends_as_disabled(
     assert (delivery["state"], delivery["error"]) == ("succeeded", None)
 
 
-def test_who_fails_for_long_is_disabled(stage: WebhookStage, receiver: Receiver) -> None:
+def test_an_endpoint_that_fails_for_long_is_disabled(stage: WebhookStage, receiver: Receiver) -> None:
     tenant = stage.tenant()
     webhook = stage.webhook(tenant, receiver, types=["node.online"])
     receiver.will(answers(500))

@@ -58,7 +58,7 @@ def test_what_is_not_delivered_yet_is_kept(stage: WebhookStage, receiver: Receiv
     assert needs(stage, of_operators) is None
 
 
-def test_what_is_gone_is_told(stage: WebhookStage, receiver: Receiver) -> None:
+def test_what_is_gone_is_reported(stage: WebhookStage, receiver: Receiver) -> None:
     tenant = stage.tenant()
     pending = stage.webhook(tenant, receiver, types=["node.online"])
     receiver.will(answers(500))

@@ -15,7 +15,7 @@ PROVISION_PHASES = ["lease", "image", "boot", "ssh_ready", "guest_marker"]
 
 
 @pytest.mark.parametrize(("sku", "gpus"), [("h100.slice", 2), pytest.param("h100.metal", 8, marks=pytest.mark.full)])
-def test_an_allocation_lives_from_request_to_proven_release(whole: Whole, tenant: Tenant, sku: str, gpus: int) -> None:
+def test_an_allocation_from_request_to_proven_release(whole: Whole, tenant: Tenant, sku: str, gpus: int) -> None:
     made = tenant.create(sku=sku, gpus=gpus)
     assert made.status == "requested"
     active = tenant.wait(made, "active")
@@ -148,7 +148,7 @@ def test_a_failure_has_its_code_and_its_gpus_come_back_clean(
     wait_for(lambda: whole.admin.get_node(node.id).free_slots == free, "the units are free again")
 
 
-def test_what_lives_is_counted(whole: Whole, tenant: Tenant) -> None:
+def test_live_rows_are_counted(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create(gpus=2)
     tenant.wait(made, "active")
     wait_for(lambda: whole.gauge('berth_worker_allocations{state="active"}') >= 1, "the allocation is counted")

@@ -202,7 +202,7 @@ def _events(whole: Whole) -> list[str]:
 
 
 @pytest.mark.full
-def test_what_vanished_from_its_node_is_told(whole: Whole, tenant: Tenant) -> None:
+def test_what_vanished_from_its_node_is_reported(whole: Whole, tenant: Tenant) -> None:
     made = tenant.create()
     active: Allocation = tenant.wait(made, "active")
     assert active.node == NODE

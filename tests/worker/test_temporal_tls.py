@@ -126,7 +126,7 @@ def test_nothing_is_sent_to_a_server_without_tls(temporal_server: LocalTemporal,
         assert b"HTTP/2" not in front.in_clear
 
 
-def test_a_server_that_requires_tls_says_so_to_a_worker_without(front: TlsFront) -> None:
+def test_a_worker_without_tls_reports_a_server_that_requires_it(front: TlsFront) -> None:
     with pytest.raises(CannotRun, match="it may require TLS"):
         connect(front.port, temporal_tls=False)
 

@@ -74,7 +74,7 @@ def test_a_balance_from_making_it_prepaid_to_lifting_it(admin: Caller, tenant: C
     assert actions[-3:] == ["balance.set_policy", "balance.top_up", "balance.withdrawal"]
 
 
-def test_whose_it_is_and_who_may(admin: Caller, tenant: Caller) -> None:
+def test_the_owner_and_the_roles_that_may(admin: Caller, tenant: Caller) -> None:
     stranger = new_tenant(admin)
     problem(stranger.call("GET", "/balance", tenant_id=tenant.tenant_id), 404, "not_found")
     problem(admin.call("GET", "/balance"), 403, "forbidden")

@@ -92,7 +92,7 @@ def test_of_simultaneous_uses_of_one_token_exactly_one_wins(api: PublicApi, admi
     assert admin.get(f"/admin/nodes/{node['id']}")["epoch"] == 1
 
 
-def test_every_unusable_token_is_told_the_same(api: PublicApi, admin: Caller, node: Any) -> None:
+def test_every_unusable_token_gets_the_same_refusal(api: PublicApi, admin: Caller, node: Any) -> None:
     used = token_of(admin, node)
     assert use(admin, used).status_code == 200
     over = token_of(admin, node)
@@ -118,7 +118,9 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_key(api: PublicApi, admi
     assert row == (1,), "there is one enrolment event, however many repetitions"
 
 
-def test_a_lost_answer_is_told_to_nobody_else_and_not_for_ever(api: PublicApi, admin: Caller, node: Any) -> None:
+def test_a_lost_answer_is_returned_to_no_other_caller_and_not_for_ever(
+    api: PublicApi, admin: Caller, node: Any
+) -> None:
     token, request = token_of(admin, node), signing_request(ec.generate_private_key(ec.SECP256R1()))
     assert use(admin, token, csr_pem=request).status_code == 200
     problem(use(admin, token), 401, "unauthenticated")
@@ -155,7 +157,7 @@ def test_enrolling_again_keeps_what_the_operator_decided(admin: Caller, node: An
     assert admin.get(f"/admin/nodes/{node['id']}")["state"] == "cordoned"
 
 
-def test_a_token_is_told_once_and_lives_as_long_as_asked(api: PublicApi, admin: Caller, node: Any) -> None:
+def test_a_token_is_returned_once_and_is_valid_as_long_as_requested(api: PublicApi, admin: Caller, node: Any) -> None:
     path, key = f"/admin/nodes/{node['id']}/enrolment-token", f"token of {node['id']}"
     first = admin.call("POST", path, {"valid_seconds": 5}, key=key)
     again = admin.call("POST", path, {"valid_seconds": 5}, key=key)
@@ -293,7 +295,7 @@ def test_the_identity_is_the_one_uri_of_our_trust_domain() -> None:
         {"subjectAltName": (OURS,)},
     ],
 )
-def test_any_other_certificate_names_nobody(peer: dict[str, Any] | None) -> None:
+def test_any_other_certificate_names_no_identity(peer: dict[str, Any] | None) -> None:
     with pytest.raises(Unauthenticated):
         node_identity(peer, "berth.local")
 

@@ -95,7 +95,7 @@ def test_enrolment_ends_the_suspension_and_the_chain(admin: Caller, node: Any, n
         assert problem(node_side.renew(pem), 401, "unauthenticated")["status"] == 401
 
 
-def test_an_attacker_who_renews_without_end_displaces_no_certificate(
+def test_renewals_without_end_displace_no_certificate(
     api: PublicApi, admin: Caller, node: Any, node_side: NodeSide, first: str
 ) -> None:
     stolen = renewed_to_the_bound(node_side, first)

@@ -39,7 +39,7 @@ def test_a_node_is_registered_with_slots_of_its_own(api: PublicApi, admin: Calle
 
 
 @pytest.mark.parametrize(("slot_count", "half_slots", "expected"), [(1, None, 1), (62, None, 31), (8, 8, 8), (8, 2, 2)])
-def test_halves_are_half_unless_told(admin: Caller, slot_count: int, half_slots: int | None, expected: int) -> None:
+def test_halves_are_half_unless_stated(admin: Caller, slot_count: int, half_slots: int | None, expected: int) -> None:
     members = {} if half_slots is None else {"half_slots": half_slots}
     node = new_node(admin, new_region(admin), slot_count=slot_count, **members)
     assert node["half_slots"] == expected
@@ -56,7 +56,7 @@ def test_nodes_registered_at_once_never_share_a_unit(admin: Caller) -> None:
     assert len({slot["unit"] for node in nodes for slot in node["slots"]}) == 8 * 7
 
 
-def test_whoever_takes_unit_numbers_takes_them_alone(api: PublicApi, admin: Caller) -> None:
+def test_unit_numbers_are_taken_by_one_transaction_at_a_time(api: PublicApi, admin: Caller) -> None:
     region = new_region(admin)
     waiting = "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
     with ThreadPoolExecutor(1) as pool:

@@ -38,7 +38,9 @@ def test_a_request_with_more_behind_it_is_refused_and_nothing_is_issued(
     assert issued == (1,)
 
 
-def test_who_has_no_certificate_or_a_revoked_one_is_refused(admin: Caller, node: Any, node_side: NodeSide) -> None:
+def test_without_a_certificate_or_with_a_revoked_one_it_is_refused(
+    admin: Caller, node: Any, node_side: NodeSide
+) -> None:
     assert refusal(node_side.renew(None)) == (401, "unauthenticated")
     first = enrolled(admin, node)
     admin.make(f"/admin/nodes/{node['id']}/certificates/revoke", {"reason": "stolen"})

@@ -227,7 +227,7 @@ def test_a_wait_is_bounded_and_never_ends_in_a_second_run(
         assert two.made("k") == 1
 
 
-def test_who_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
+def test_a_client_that_goes_away_leaves_the_key_to_the_table(two: Two) -> None:
     """The first client hangs up; its request completes all the same, and the next ones receive its answer."""
     with ThreadPoolExecutor(4) as pool:
         impatient = Caller(httpx.Client(base_url=two.here.http.base_url, timeout=0.5), two.here.key)

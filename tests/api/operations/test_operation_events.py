@@ -36,7 +36,7 @@ def untold(api: PublicApi) -> list[tuple[Any, ...]]:
     return api.database.execute(UNTOLD_OPERATION, {"spread_seconds": LOG_SPREAD_SECONDS}).fetchall()
 
 
-def test_what_finds_nothing_left_to_do_is_told(api: PublicApi, tenant: Caller) -> None:
+def test_what_finds_nothing_left_to_do_leaves_an_event(api: PublicApi, tenant: Caller) -> None:
     for verb, state in (("confirm", "confirmed"), ("cancel", "cancelled"), ("cancel", "expired")):
         reservation, key = bring_to(api, tenant, seat(api), state), uuid.uuid4().hex
         answer = act(tenant, verb, reservation, key=key)
@@ -55,7 +55,7 @@ def test_what_finds_nothing_left_to_do_is_told(api: PublicApi, tenant: Caller) -
         assert request == (answer.headers["x-request-id"],)
 
 
-def test_what_expires_instead_is_told_as_both(api: PublicApi, tenant: Caller) -> None:
+def test_what_expires_instead_is_announced_as_both(api: PublicApi, tenant: Caller) -> None:
     reservation, key = hold(tenant, seat(api))["reservation_id"], uuid.uuid4().hex
     make_overdue(api, reservation)
     assert act(tenant, "cancel", reservation, key=key).json()["result"] == "noop"

@@ -93,7 +93,7 @@ def test_every_write_of_the_document_takes_a_key() -> None:
     assert sorted(without) == of_nodes, "a one-time token is its key"
 
 
-def test_what_was_done_and_what_was_refused_is_told_with_its_answer(tenant: Caller) -> None:
+def test_effects_and_refusals_are_returned_with_their_answers(tenant: Caller) -> None:
     body = {"name": fresh("key"), "public_key": ssh_key()}
     done = tenant.call("POST", "/ssh-keys", body, key="done")
     document = told(tenant, "done")
@@ -110,7 +110,7 @@ def test_what_was_done_and_what_was_refused_is_told_with_its_answer(tenant: Call
     assert told(tenant, "gone")["result"] is None
 
 
-def test_a_create_is_told_and_asking_comes_too_late_for_it(api: PublicApi, tenant: Caller) -> None:
+def test_a_create_is_answered_and_a_later_query_does_not_fence_it(api: PublicApi, tenant: Caller) -> None:
     place = new_place(api.admin, api.database)
     body = one_gpu(tenant, place)
     made = tenant.call("POST", "/allocations", body, key="create")
@@ -195,7 +195,7 @@ def test_the_same_key_for_another_endpoint_is_a_conflict(api: PublicApi, admin: 
     problem(admin.call("PUT", f"/admin/regions/{fresh('region')}", body, key="put"), 422, "operation_conflict")
 
 
-def test_a_secret_is_told_again_to_who_was_told_it(admin: Caller) -> None:
+def test_a_secret_is_returned_again_to_its_first_caller(admin: Caller) -> None:
     made = admin.call("POST", "/admin/api-keys", {"name": "x", "role": "admin"}, key="a secret").json()
     assert told(admin, "a secret")["result"] == made
 
@@ -226,7 +226,7 @@ def test_unknown_parameters_are_refused(tenant: Caller) -> None:
     assert refusal(ask(tenant, "x", sinze="2026-01-01T00:00:00Z")) == (422, "invalid")
 
 
-def test_a_key_that_somebody_holds_is_pending(api: PublicApi, tenant: Caller) -> None:
+def test_a_key_that_another_transaction_holds_is_pending(api: PublicApi, tenant: Caller) -> None:
     insert = "insert into operations (scope, key, fingerprint, retire_after) values (%s, 'held', %s, now())"
     with api.database.transaction(force_rollback=True):
         api.database.execute(insert, (tenant.tenant_id, b"a" * 32))

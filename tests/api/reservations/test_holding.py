@@ -32,7 +32,7 @@ def test_a_hold_says_what_it_holds(api: PublicApi, tenant: Caller, place: Place)
     assert act(tenant, "cancel", made["reservation_id"]).status_code == 200
 
 
-def test_losers_are_told_what_of_their_own_is_in_the_way(api: PublicApi, tenant: Caller, place: Place) -> None:
+def test_losers_are_shown_which_of_their_own_objects_conflict(api: PublicApi, tenant: Caller, place: Place) -> None:
     resource, slot = seat(api), f"slot:{place.node['id']}:7"
     made = hold(tenant, resource, slot)
     refused = problem(try_hold(tenant, resource), 409, "resource_busy")
@@ -69,7 +69,7 @@ def test_an_allocation_is_in_the_way_and_a_hold_of_an_allocation(api: PublicApi,
     assert problem(tenant.call("POST", "/allocations", body), 409, "sku_unavailable")["reason"] == "busy_now"
 
 
-def test_units_of_an_ended_right_are_nobodys_before_they_are_clean(api: PublicApi, tenant: Caller) -> None:
+def test_units_of_an_ended_right_are_free_only_once_they_are_clean(api: PublicApi, tenant: Caller) -> None:
     place = new_place(api.admin, api.database)
     made = rent(tenant, place)
     index = tenant.make(f"/allocations/{made['allocation_id']}/release", {})["slots"][0]

@@ -102,7 +102,7 @@ def test_an_operator_cannot_confirm_what_is_over(api: PublicApi, tenant: Caller)
 
 
 @pytest.mark.parametrize("verb", ["confirm", "cancel"])
-def test_whose_and_who_holds_it_must_be_right(api: PublicApi, tenant: Caller, verb: str) -> None:
+def test_tenant_and_holder_must_be_right(api: PublicApi, tenant: Caller, verb: str) -> None:
     reservation, _ = held(api, tenant)
     other = new_tenant(api.admin)
     problem(act(api.admin, verb, reservation, None), 403, "forbidden")

@@ -33,7 +33,7 @@ def told(api: PublicApi, resource: str) -> list[tuple[str, Any]]:
     return [(str(row[0]), row[1]) for row in rows]
 
 
-def test_nobody_new_gets_what_is_out_of_service(api: PublicApi, tenant: Caller) -> None:
+def test_no_create_gets_what_is_out_of_service(api: PublicApi, tenant: Caller) -> None:
     resource, other = seat(api), seat(api)
     before = tenant.get(f"/resources/{resource}")
     shown = take_out(api, resource)
@@ -51,7 +51,7 @@ def test_nobody_new_gets_what_is_out_of_service(api: PublicApi, tenant: Caller) 
     assert told(api, resource) == [("resource.out_of_service", "its dongle is lost"), ("resource.in_service", None)]
 
 
-def test_who_holds_it_keeps_it(api: PublicApi, tenant: Caller) -> None:
+def test_the_holder_keeps_it(api: PublicApi, tenant: Caller) -> None:
     resource = seat(api)
     now = hold(tenant, resource, ends_at=moment(DAY))["reservation_id"]
     later = hold(tenant, resource, starts_at=moment(2 * DAY))["reservation_id"]
@@ -63,7 +63,7 @@ def test_who_holds_it_keeps_it(api: PublicApi, tenant: Caller) -> None:
     assert (shown["state"], shown["reason"]) == ("out_of_service", "its dongle is lost")
 
 
-def test_repeating_changes_and_tells_nothing_but_is_audited(api: PublicApi) -> None:
+def test_a_repetition_changes_and_announces_nothing_but_is_audited(api: PublicApi) -> None:
     resource, key = seat(api), uuid.uuid4().hex
     first = take_out(api, resource, key=key)
     assert take_out(api, resource, key=key).content == first.content

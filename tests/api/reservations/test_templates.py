@@ -89,7 +89,7 @@ def test_bounds(api: PublicApi, tenant: Caller, place: Place, members: dict[str,
     assert same_refusal(api, tenant, place, body) == (422, "invalid")
 
 
-def test_who_repeats_a_hold_gets_its_answer_whatever_became_of_the_key(tenant: Caller, place: Place) -> None:
+def test_a_repeated_hold_gets_its_answer_whatever_became_of_the_key(tenant: Caller, place: Place) -> None:
     own, again = new_key(tenant), uuid.uuid4().hex
     made = both(tenant, place, {"ssh_key_ids": [own]}, again)[1]
     refused = both(tenant, place, {"ssh_key_ids": [str(uuid.UUID(int=9))]}, "refused")[1]

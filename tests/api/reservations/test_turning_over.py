@@ -78,7 +78,7 @@ def test_what_holds_nothing_becomes_nothing(
     assert tenant.get("/allocations")["items"] == []
 
 
-def test_refusals_tell_one_situation_from_another(api: PublicApi, tenant: Caller, place: Place) -> None:
+def test_refusals_distinguish_situations(api: PublicApi, tenant: Caller, place: Place) -> None:
     held = hold(tenant, place)["reservation_id"]
     body = body_of(tenant, place, held)
 

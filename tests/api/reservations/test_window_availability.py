@@ -86,7 +86,7 @@ def test_the_earliest_time_is_one_and_a_second_before_is_none(tenant: Caller, pl
     assert look(tenant, place, day(1), day(1.5), gpus=8)["earliest_at"] == text(day(2)).replace("Z", ".000000Z")  # type: ignore[union-attr]
 
 
-def test_a_request_that_fits_never_is_told_why(tenant: Caller, place: Place) -> None:
+def test_a_request_that_never_fits_is_refused_with_the_reason(tenant: Caller, place: Place) -> None:
     item = look(tenant, place, day(1), day(2), gpus=8, count=2)
     assert (item["available"], item["earliest_at"], item["reason"]) == (1, None, "too_few_nodes")
     hold(tenant, place, day(1), None, gpus=1)
@@ -112,7 +112,7 @@ def test_a_create_that_ends_takes_what_is_free_until_then(api: PublicApi, tenant
     assert claim == (True,)
 
 
-def test_a_hold_past_its_deadline_is_in_nobodys_way(api: PublicApi, tenant: Caller, place: Place) -> None:
+def test_a_hold_past_its_deadline_blocks_no_other(api: PublicApi, tenant: Caller, place: Place) -> None:
     held = hold(tenant, place, None, None, gpus=8)
     assert look(tenant, place, None, None, gpus=8)["available"] == 0
     api.database.execute(

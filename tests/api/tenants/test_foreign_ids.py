@@ -391,7 +391,7 @@ def test_a_parameter_that_is_not_listed_fails() -> None:
             operation.kind_of(unlisted[0])
 
 
-def test_two_tenants_with_the_same_operation_key_are_each_told_of_their_own(api: PublicApi) -> None:
+def test_two_tenants_with_the_same_operation_key_each_get_their_own(api: PublicApi) -> None:
     tenants, key = [new_tenant(api.admin) for _ in range(2)], fresh("shared-key")
     made = [one.call("POST", "/ssh-keys", {"name": "k", "public_key": ssh_key()}, key=key).json() for one in tenants]
     for tenant, own in zip(tenants, made, strict=True):

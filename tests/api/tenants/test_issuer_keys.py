@@ -53,7 +53,7 @@ def unavailable(api: TokenApi, token: str) -> dict[str, Any]:
     return document
 
 
-def test_keys_are_fetched_before_anybody_asks_and_then_serve_on(url: str, issuer: Issuer) -> None:
+def test_keys_are_fetched_before_the_first_request_and_then_serve_on(url: str, issuer: Issuer) -> None:
     with token_api(url, issuer, oidc_refetch_seconds=NEVER_SECONDS) as api:
         wait_for(lambda: issuer.fetches() == 1, "the first fetch")
         assert [api.status(api.tenant_token(jti=str(n))) for n in range(5)] == [200] * 5
@@ -125,7 +125,7 @@ def test_another_key_under_the_same_id_ends_the_tokens_of_the_first(url: str, is
         assert api.status(api.tenant_token()) == 200
 
 
-def test_an_issuer_that_is_away_from_the_start_is_said_so_and_found_when_it_comes(url: str, issuer: Issuer) -> None:
+def test_an_issuer_that_is_away_from_the_start_is_logged_and_found_when_it_comes(url: str, issuer: Issuer) -> None:
     issuer.stop()
     with token_api(url, issuer) as api:
         token = api.tenant_token()
@@ -160,7 +160,7 @@ def test_keys_serve_while_the_issuer_is_away(url: str, issuer: Issuer) -> None:
         unavailable(api, api.tenant_token("second"))
 
 
-def test_a_slow_issuer_holds_requests_for_a_bounded_time_and_nobody_else(url: str, issuer: Issuer) -> None:
+def test_a_slow_issuer_holds_its_requests_for_a_bounded_time_and_no_others(url: str, issuer: Issuer) -> None:
     with token_api(url, issuer, oidc_timeout_seconds=0.3) as api:
         wait_for(lambda: api.status(api.tenant_token()) == 200, "the first fetch")
         issuer.held.clear()
@@ -269,7 +269,7 @@ def test_a_broken_issuer_costs_nothing_but_its_new_keys(url: str, issuer: Issuer
 
 
 @pytest.mark.parametrize("address", ["http://example.com/keys", "ftp://127.0.0.1/keys", "/keys", 7, None])
-def test_keys_come_only_from_where_nobody_can_change_them(url: str, issuer: Issuer, address: object) -> None:
+def test_keys_come_only_from_where_they_cannot_be_changed(url: str, issuer: Issuer, address: object) -> None:
     issuer.answers[DISCOVERY_PATH] = _said(200, {"issuer": issuer.url, "jwks_uri": address})
     with token_api(url, issuer) as api:
         unavailable(api, api.tenant_token())

@@ -189,7 +189,7 @@ def test_only_admins_of_the_tenant_manage_members(api: TokenApi) -> None:
     assert member.get("/me")["role"] == "member"
 
 
-def test_a_key_with_scopes_invites_nobody_and_raises_no_role(api: TokenApi) -> None:
+def test_a_key_with_scopes_invites_no_member_and_raises_no_role(api: TokenApi) -> None:
     tenant = new_tenant(api.admin)
     _, member = joined(api, tenant)
     made = tenant.make("/api-keys", {"name": "m", "role": "admin", "scopes": ["members:write"]})

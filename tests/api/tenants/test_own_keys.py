@@ -146,7 +146,7 @@ def test_a_rotation_extends_no_key(api: PublicApi, tenant: Caller) -> None:
     assert tenant.make(f"/api-keys/{far['id']}/rotate")["expires_at"].startswith("9999-12-31")
 
 
-def test_a_key_is_rotated_once_and_only_while_it_lives(api: PublicApi, tenant: Caller) -> None:
+def test_a_key_is_rotated_once_and_only_while_it_is_valid(api: PublicApi, tenant: Caller) -> None:
     revoked, expired, replaced = (new_key(tenant, "viewer")["id"] for _ in range(3))
     tenant.call("DELETE", f"/api-keys/{revoked}")
     api.database.execute("update api_keys set expires_at = clock_timestamp() where id = %s", (expired,))
@@ -186,7 +186,7 @@ def test_the_last_live_admin_key_is_not_revoked_by_its_tenant(api: PublicApi, ad
     problem(tenant.call("GET", "/me"), 401, "unauthenticated")
 
 
-def test_an_admin_key_is_revoked_while_another_lives(tenant: Caller) -> None:
+def test_an_admin_key_is_revoked_while_another_is_valid(tenant: Caller) -> None:
     second = caller_of(tenant, new_key(tenant))
     assert tenant.call("DELETE", f"/api-keys/{id_of(tenant)}").status_code == 204
     problem(second.call("DELETE", f"/api-keys/{id_of(second)}"), 409, "last_admin_key")

@@ -46,7 +46,7 @@ def test_a_suspended_tenant_is_refused_at_once_and_let_in_again(admin: Caller) -
     tenant.get("/skus")
 
 
-def test_a_key_is_told_once_and_stored_hashed(api: PublicApi, admin: Caller) -> None:
+def test_a_key_is_returned_once_and_stored_hashed(api: PublicApi, admin: Caller) -> None:
     body = {"name": "robot", "role": "admin"}
     made = admin.make("/admin/api-keys", body)
     assert made["key"].startswith(f"berth_{made['prefix']}_")
@@ -63,7 +63,7 @@ def test_a_key_is_told_once_and_stored_hashed(api: PublicApi, admin: Caller) -> 
         assert found.fetchone() == (0,), f"the secret lies in {table}"
 
 
-def test_a_retried_key_creation_tells_the_same_secret_to_the_same_caller(admin: Caller) -> None:
+def test_a_retried_key_creation_returns_the_same_secret_to_the_same_caller(admin: Caller) -> None:
     body, key = {"name": "robot", "role": "admin"}, fresh("op")
     first = admin.call("POST", "/admin/api-keys", body, key=key)
     again = admin.call("POST", "/admin/api-keys", body, key=key)

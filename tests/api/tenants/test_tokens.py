@@ -83,7 +83,7 @@ def test_an_operators_token_acts_as_an_operator_and_its_subject_is_in_the_audit(
     problem(operator.call("GET", "/ssh-keys"), 403, "forbidden")
 
 
-def test_the_same_subject_of_another_issuer_is_somebody_else() -> None:
+def test_the_same_subject_of_another_issuer_is_another_principal() -> None:
     assert principal_id("https://a", "x") == uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, "https://a"), "x")
     assert len({principal_id(i, s) for i in ("https://a", "https://b") for s in ("x", "y")}) == 4
 
@@ -250,7 +250,7 @@ def test_operation_keys_are_a_subjects_under_all_its_tokens(api: TokenApi, issue
     problem(other, 409, "already_exists")
 
 
-def test_a_secret_is_told_again_to_the_same_token_only(api: TokenApi, issuer: Issuer) -> None:
+def test_a_secret_is_returned_again_to_the_same_token_only(api: TokenApi, issuer: Issuer) -> None:
     def asked(number: int) -> Any:
         caller = api.with_token(issuer.token("first", sub="ann", iat=1, exp=2**40, jti=str(number), **operators()))
         return caller.call("POST", "/admin/api-keys", {"name": name, "role": "admin"}, key=key)

@@ -84,7 +84,7 @@ def test_a_fault_begins_and_ends(stage: Stage, kind: FaultKind, sort: str) -> No
 
 @pytest.mark.full
 @pytest.mark.timeout(180)
-def test_after_all_faults_an_allocation_lives(stage: Stage) -> None:
+def test_after_all_faults_an_allocation_becomes_active(stage: Stage) -> None:
     wait_for(lambda: well(stage), "all is well before")
     whole = Whole(stage)
     tenant = whole.tenant()

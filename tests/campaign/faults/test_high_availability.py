@@ -95,7 +95,7 @@ def test_a_fault_begins_and_ends(stage: Stage, kind: FaultKind, sort: str) -> No
         assert act.cluster.confirmed_primary(1) is act.primary, "failed back"
 
 
-def test_after_all_faults_an_allocation_lives(stage: Stage) -> None:
+def test_after_all_faults_an_allocation_becomes_active(stage: Stage) -> None:
     wait_for(lambda: whole(stage), "all is well before")
     there = Whole(stage)
     tenant = there.tenant()

@@ -258,7 +258,7 @@ def test_where_this_start_shows_no_variables_it_is_said_that_nothing_was_compare
         (1, "ownerAuthSet: 0\nendorsementAuthSet: 0\nlockoutAuthSet: 0", "", "tpm_not_cleared"),
     ],
 )
-def test_a_tpm_is_cleared_when_it_says_so_itself(
+def test_a_tpm_is_cleared_when_it_reports_that_itself(
     machine: Machine, cleared: int, properties: str, handles: str, code: str | None
 ) -> None:
     machine.add_disk("vda", "one")
@@ -271,7 +271,7 @@ def test_a_tpm_is_cleared_when_it_says_so_itself(
         assert failing(machine, "one", clear_tpm=True).code == code
 
 
-def test_a_machine_without_a_tpm_says_so(machine: Machine) -> None:
+def test_a_machine_without_a_tpm_reports_that(machine: Machine) -> None:
     machine.add_disk("vda", "one")
     assert wiping(machine, "one", clear_tpm=True).tpm == "absent"
 

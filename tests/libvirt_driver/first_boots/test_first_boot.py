@@ -215,7 +215,7 @@ def test_it_ends_once_whatever_the_guest_says_afterwards(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
-def test_the_next_agent_hears_what_the_one_before_did_not(tmp_path: Path) -> None:
+def test_the_next_agent_receives_what_the_one_before_did_not(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         async with stage.saying(READY):
             await stage.boots.await_ready(stage.directory, 20.0)

@@ -109,7 +109,7 @@ def release(of: ProvisionOrder) -> ReleaseOrder:
     return ReleaseOrder(of.allocation_id, 8, ReleaseParameters(slots=of.parameters.slots, graceful_seconds=2.0))
 
 
-def test_a_guest_with_another_address_than_its_own_reaches_nobody(
+def test_a_guest_with_a_foreign_address_reaches_no_other(
     harness: BridgedHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from node_agent.drivers.libvirt import seed

@@ -60,7 +60,7 @@ def test_each_sees_its_own_and_operators_are_one(api: PublicApi) -> None:
     assert send(api.admin, "DELETE", name).status_code == 204
 
 
-def test_a_retry_is_told_the_same_and_other_content_is_refused(api: PublicApi) -> None:
+def test_a_retry_gets_the_same_answer_and_other_content_is_refused(api: PublicApi) -> None:
     tenant, key = new_tenant(api.admin), fresh("key-")
     first, again = put(tenant, "p", 1, key=key), put(tenant, "p", 1, key=key)
     assert (first.status_code, again.status_code) == (201, 201)

@@ -44,7 +44,7 @@ def require_chained(told: list[StreamedEvent], after: int) -> None:
         after = one.version
 
 
-def test_a_reader_in_the_middle_is_told_and_comes_again_to_410(url: str, tmp_path: Path) -> None:
+def test_a_reader_in_the_middle_gets_the_end_and_then_410(url: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         http = stack.enter_context(public_process(url, tmp_path))
         small = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)])

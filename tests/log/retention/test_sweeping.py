@@ -66,7 +66,7 @@ def test_it_goes_on_while_there_is_more_to_drop(database: psycopg.Connection, da
     assert finding(database_url) == ("ok", "versions 40 to 45 are kept")
 
 
-def test_what_is_held_is_told_with_who_holds_it(database: psycopg.Connection, database_url: str) -> None:
+def test_what_is_held_is_listed_with_its_holder(database: psycopg.Connection, database_url: str) -> None:
     tenant = "0198c1f2-5d10-7b6f-b1a2-3c4d5e6f7081"
     database.execute(
         "insert into retention_policies (scope, policy_id, prevent_truncate, versions_max) values (%s, 'backup', 12, 99)",

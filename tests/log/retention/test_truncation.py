@@ -77,7 +77,7 @@ def test_one_young_event_in_it_keeps_a_partition(database: psycopg.Connection) -
     ],
     ids=["policy", "consumer", "dead letter", "relay"],
 )
-def test_whoever_needs_it_keeps_it_and_is_told_of(database: psycopg.Connection, needs: str, lets_go: str) -> None:
+def test_what_needs_it_keeps_it_and_is_named(database: psycopg.Connection, needs: str, lets_go: str) -> None:
     append(database, 25)
     published(database)
     database.execute(needs.encode())
@@ -117,7 +117,7 @@ def test_a_new_consumer_begins_where_the_log_does(database: psycopg.Connection) 
     assert truncate(database) == "held"
 
 
-def test_nobody_waits_long_for_a_drop_that_has_to_wait(database: psycopg.Connection, database_url: str) -> None:
+def test_no_request_waits_long_for_a_drop_that_has_to_wait(database: psycopg.Connection, database_url: str) -> None:
     append(database, 25)
     published(database)
     with psycopg.connect(database_url) as reader:

@@ -9,7 +9,7 @@ _KNOWN = f"{_TESTS}::test_passwords_of_the_lost_interval_are_known_again"
 _OTHER = f"{_TESTS}::test_a_bmc_of_another_site_gets_no_password_of_the_lost_interval"
 _ADOPT = "migrations/functions/restores/restore_adopt_passwords.sql"
 _NOTE = "migrations/functions/restores/restore_note_ends.sql"
-_MEMBERS = "tests/restores/test_members.py::test_who_was_removed_in_the_lost_interval_is_removed_again"
+_MEMBERS = "tests/restores/test_members.py::test_a_member_removed_in_the_lost_interval_is_removed_again"
 _REVOKE = "migrations/functions/restores/restore_revoke.sql"
 _REPORTS = "orchestrator/sites/commands/reports.py"
 

@@ -18,7 +18,7 @@ _PROTOCOL = "orchestrator/edge/connections.py"
 
 _RESTARTED = "tests/database/unconfirmed/test_restarted_primary.py"
 _ONCE = f"{_RESTARTED}::test_a_commit_that_only_the_primary_has_is_acknowledged_once_a_standby_has_it"
-_SOCKETS = "tests/log/test_notifications.py::test_a_kill_between_loses_nothing_and_a_stop_says_so"
+_SOCKETS = "tests/log/test_notifications.py::test_a_kill_between_loses_nothing_and_a_stop_closes_with_its_code"
 
 MUTANTS: list[Mutant] = [
     Mutant(

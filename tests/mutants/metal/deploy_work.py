@@ -56,7 +56,7 @@ MUTANTS = [
     _mutant(
         "a TPM's own word is not asked for", f"{_WORK}/trusted_module.py",
         "    if owned or owner_keys or len(said) == 2:", "    if len(said) == 2:",
-        f"{_WIPES}::test_a_tpm_is_cleared_when_it_says_so_itself",
+        f"{_WIPES}::test_a_tpm_is_cleared_when_it_reports_that_itself",
     ),
     _mutant(
         "the image is not compared after it was written", f"{_WORK}/deploying.py",

@@ -166,7 +166,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/nodes/commands/enrolment.py",
         "    await give_up_agentless(tx, node_id)\n",
         "",
-        (f"{RENTING}::test_a_node_whose_agent_enrols_is_offline_until_it_is_heard_of",),
+        (f"{RENTING}::test_a_node_whose_agent_enrols_is_offline_until_its_first_heartbeat",),
     ),
     Mutant(
         "bmc liveness: an answer of before counts for another BMC",

@@ -187,7 +187,7 @@ MUTANTS: list[Mutant] = [
         "orchestrator/consoles/store.py",
         "b.changed_at > k.opened_at",
         "b.changed_at is null",
-        f"{_SERVED}::test_an_operator_who_changes_the_bmc_ends_the_session",
+        f"{_SERVED}::test_a_change_of_the_bmc_ends_the_session",
     ),
     _console(
         "a session is handed out after its BMC was changed",

@@ -215,7 +215,7 @@ def test_a_host_key_of_another_type_gets_no_password() -> None:
     play(scene, other_key=asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_private_key())
 
 
-def test_a_refused_account_is_told_once() -> None:
+def test_a_refused_account_is_reported_once() -> None:
     async def scene(bench: Bench) -> None:
         assert (await bench.refusal()).reason == "bmc_credentials_refused"
         assert bench.refused_logins == 1

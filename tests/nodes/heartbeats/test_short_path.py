@@ -205,7 +205,7 @@ def test_a_report_of_a_newer_agent_ends_its_task(routes: Routes, database_url: s
     assert rows == [("completed", None, None), ("failed", "driver_error", "paint_short: no red is left")]
 
 
-def test_an_error_that_nobody_foresaw_is_500_and_a_problem(routes: Routes, database_url: str) -> None:
+def test_an_unforeseen_error_is_500_and_a_problem(routes: Routes, database_url: str) -> None:
     with connect(database_url) as connection:
         connection.execute("alter table node_certificates rename to gone")
     for method, path in (("GET", POLL), ("POST", "/node/v1/heartbeat")):

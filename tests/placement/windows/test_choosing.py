@@ -106,7 +106,7 @@ def test_every_node_gave_something_or_has_its_reason(found: list[FreeNode], shap
 
 
 @given(nodes(LAYOUTS), SHAPES, st.integers(1, 6), st.integers(1, 8), st.integers(1, 2**31 - 1))
-def test_whom_rivals_outran_gets_as_much_elsewhere(
+def test_an_outrun_create_gets_as_much_elsewhere(
     found: list[FreeNode], shape: str, gpus: int, count: int, spread: int
 ) -> None:
     ranked = decide(shape, gpus, LAYOUTS)
@@ -119,7 +119,7 @@ def test_whom_rivals_outran_gets_as_much_elsewhere(
         left[pick.node_id] &= ~pick.mask
 
 
-def test_every_place_is_found_by_some_of_those_who_were_outrun() -> None:
+def test_every_place_is_found_by_some_of_the_outrun_creates() -> None:
     whole = [FreeNode(uuid.UUID(int=n), 0, Layout(4, 2), 2**30 * n, 0b1111) for n in range(2)]
     ranked = decide("gpu_slice", 1, LAYOUTS)
     spreads = [step * (2**31 // 10) + 1 + step % 2 for step in range(10)]

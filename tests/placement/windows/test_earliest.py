@@ -88,7 +88,7 @@ def test_beyond_the_horizon_is_never() -> None:
     assert find_earliest(one_node((0, 0, NEVER, 1)), ALL, 100).earliest is None
 
 
-def test_without_an_end_whoever_comes_later_is_in_the_way() -> None:
+def test_without_an_end_every_later_claim_conflicts() -> None:
     ground = one_node((0, 50, 60, 1))
     assert find_earliest(ground, replace(ALL, length=None), 100).earliest == 60
     assert find_earliest(ground, replace(ALL, length=50), 100).earliest == 0

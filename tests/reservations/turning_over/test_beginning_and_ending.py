@@ -274,7 +274,7 @@ def test_an_allocation_is_warned_once_and_released_at_its_end(database_url: str)
     assert violations(database_url) == []
 
 
-def test_an_end_that_nobody_was_there_for_comes_late_and_in_every_state(database_url: str) -> None:
+def test_an_end_that_no_worker_carried_out_comes_late_and_in_every_state(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
     ids = [create_allocation(database_url, seeded) for _ in range(4)]
     requested, provisioning, active, over = ids
@@ -322,7 +322,7 @@ def test_what_was_begun_and_not_used_is_moved_from_a_silent_node(database_url: s
     assert violations(database_url) == []
 
 
-def test_far_ends_are_told_when_they_come_near(database_url: str) -> None:
+def test_far_ends_are_announced_when_they_come_near(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
     made = create_allocation(database_url, seeded)
 

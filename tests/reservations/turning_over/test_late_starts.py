@@ -84,7 +84,7 @@ def test_it_waits_for_a_silent_node_and_then_fails(database_url: str) -> None:
     assert violations(database_url) == []
 
 
-def test_it_starts_when_its_node_is_heard_of_again(database_url: str) -> None:
+def test_it_starts_at_the_next_heartbeat_of_its_node(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=1)
 
     async def way(client: ReservationClient) -> None:
@@ -189,7 +189,7 @@ def test_its_window_is_over_before_the_wait_is(database_url: str) -> None:
     assert violations(database_url) == []
 
 
-def test_those_who_wait_in_vain_hide_nobody(database_url: str) -> None:
+def test_items_that_wait_in_vain_hide_no_other(database_url: str) -> None:
     """Of three waiting reservations each sweep tries one; the node of the last is back."""
     seeded = seed_with_seats(database_url, slice_nodes=3)
 

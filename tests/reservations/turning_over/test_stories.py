@@ -140,7 +140,7 @@ def test_every_story_keeps_every_invariant(fleet: tuple[str, Seeded], examples: 
     play()
 
 
-def test_a_story_is_told_of_more_than_refusals(database_url: str) -> None:
+def test_a_history_has_more_than_refusals(database_url: str) -> None:
     """The steps do what they are called after: a claim goes from a hold to an end."""
     seeded = seed_with_seats(database_url)
     context = make_context(database_url)

@@ -40,7 +40,7 @@ from tests.support.command_sources import command_trees
 from tests.support.waiting import wait_past
 
 
-def test_whoever_frees_units_starts_who_waits_for_them() -> None:
+def test_freed_units_start_the_allocation_that_waits_for_them() -> None:
     """What closes a claim that may have been occupied passes its units on: each command, and what two commands share."""
     sources = {name: ast.unparse(tree) for name, tree in command_trees().items()}
     sources["clean_up"] = ast.unparse(ast.parse(Path(stated_cleanup.__file__).read_text()))
@@ -108,7 +108,7 @@ def test_an_admins_word_passes_the_units_on_as_well(database_url: str) -> None:
     assert broken(database_url) == {}
 
 
-def test_who_waits_can_be_released_without_a_task(database_url: str) -> None:
+def test_a_waiting_allocation_can_be_released_without_a_task(database_url: str) -> None:
     """Its task would carry a newer fence than those of the allocation that occupies the units."""
     seeded = seed_with_seats(database_url)
 
@@ -168,7 +168,7 @@ def test_it_waits_no_longer_than_its_window_and_the_bound(database_url: str, las
     as_client(database_url, seeded, way, limits=Limits(units_seconds_max=bound))
 
 
-def test_the_net_starts_whom_nobody_started(database_url: str) -> None:
+def test_the_sweeper_starts_what_no_event_started(database_url: str) -> None:
     seeded = seed_with_seats(database_url)
 
     async def way(client: ReservationClient) -> None:

@@ -117,7 +117,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_operator_who_changes_the_bmc_ends_the_session(stage: ConsoleSites, site: Site, change: str) -> None:
+def test_a_change_of_the_bmc_ends_the_session(stage: ConsoleSites, site: Site, change: str) -> None:
     with stage.rented(site) as rented, joined(rented) as socket:
         begun(socket)
         rented.pin(site, **CHANGES[change])

@@ -71,7 +71,7 @@ def test_a_silent_bmc_says_nothing_about_the_allocation(
     play(database_url, tmp_path, monkeypatch, scene)
 
 
-def test_a_node_whose_agent_enrols_is_offline_until_it_is_heard_of(
+def test_a_node_whose_agent_enrols_is_offline_until_its_first_heartbeat(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(rent: Renting) -> None:

@@ -257,7 +257,7 @@ def test_a_rescue_whose_host_key_is_not_proven_is_undone(play: Callable[[Scene],
 
 
 @pytest.mark.parametrize("left", at_length([[], [OTHER_KEY]], [[]]))
-def test_keys_that_the_tenant_has_removed_let_in_nobody(play: Callable[[Scene], None], left: list[str]) -> None:
+def test_keys_that_the_tenant_has_removed_give_no_access(play: Callable[[Scene], None], left: list[str]) -> None:
     async def scene(rent: Renting) -> None:
         connection = rent.run.stage.fleet.connection
         await rent.activate()

@@ -69,7 +69,7 @@ async def wiped(rent: Renting) -> None:
     )
 
 
-def test_a_release_wipes_no_machine_before_an_operator_says_so(play: Callable[[Scene], None]) -> None:
+def test_a_release_wipes_no_machine_before_an_operator_allows_it(play: Callable[[Scene], None]) -> None:
     async def scene(rent: Renting) -> None:
         await rent.activate()
         refused = restore(rent), body_of(await rent.run.request(network=LOCAL, kind=RunKind.WIPE))["code"]
