@@ -54,7 +54,7 @@ DATABASE_SQL: dict[str, str] = {
     "versions_from_outbox_ids": rewritten_function(
         "log_advance",
         ("head.version + row_number() over (order by id) as version", "id as version"),
-        ("set version = head.version + moved", "set version = (select max(version) from log)"),
+        ("version = head.version + moved", "version = (select max(version) from log)"),
     ),
     **ACCOUNT_SQL,
 }

@@ -30,14 +30,24 @@ def skip_at_page_boundary() -> None:
 
 def send_to_every_tenant() -> None:
     """A tenant's stream has the events of all tenants."""
+    from orchestrator.log.feed.feed import Feed
     from orchestrator.log.feed.frames import Audience
 
-    genuine = Audience.frames
+    genuine, distribute_genuine = Audience.frames, vars(Feed)["_distribute"]
+    batch: list[Any] = []
 
-    def frames(self: Any, events: Any) -> bytes:
-        everything: bytes = genuine(dataclasses.replace(self, tenant_id=None), events)
+    async def distribute(self: Any, events: Any, at: Any) -> None:
+        batch[:] = events
+        try:
+            await distribute_genuine(self, events, at)
+        finally:
+            batch.clear()
+
+    def frames(self: Any, events: Any, encoded: Any = None) -> bytes:
+        everything: bytes = genuine(dataclasses.replace(self, tenant_id=None), batch or events, encoded)
         return everything
 
+    replace(Feed, "_distribute", distribute)
     replace(Audience, "frames", frames)
 
 
