@@ -89,7 +89,7 @@ docs: $(STAMP)  ## build the documentation site in build/site
 references: $(STAMP)  ## write the generated pages of docs/reference
 	@for page in environment failure problem event http role sql_function; do $(BIN)/python -m deploy.$${page}_reference || exit 1; done
 
-test: lint  ## lint and the tests that main must always pass (10 minutes on 2 cores)
+test: lint  ## lint and the tests that main must always pass (14 minutes on 2 cores; aim: 10)
 	$(BIN)/pytest -n 5 --dist loadfile $(HANGING) -m "not full and not hardware and not kernel"
 
 test-hardware: $(STAMP)  ## the tests on real guests of QEMU (7 minutes; needs root; says what to apt-get install)
