@@ -11,7 +11,8 @@ from fastapi.routing import iter_route_contexts
 from orchestrator.edge.audited_requests import is_read_of_tenants
 from orchestrator.edge.edge import OPEN_PATHS
 from orchestrator.edge.routes import PUBLIC_ROUTES
-from orchestrator.http.audited.refusal_counts import CALLERS_MAX, MINUTE, ROWS_MAX, RefusalCounts
+from orchestrator.http.audited.minutes import MINUTE
+from orchestrator.http.audited.refusal_counts import CALLERS_MAX, ROWS_MAX, RefusalCounts
 from tests.api.calling import Caller, Place, new_node, new_tenant, problem, rent
 from tests.api.reservations.reserving import UNKNOWN_ID
 from tests.audit.reading import newest, rows_after

@@ -184,7 +184,7 @@ def test_a_create_ends_the_overdue_holds_in_its_way_in_its_own_transaction(datab
     assert violations(database_url) == []
 
 
-def test_a_hold_that_is_not_overdue_yet_keeps_everybody_out(database_url: str) -> None:
+def test_a_hold_that_is_not_overdue_yet_keeps_every_other_out(database_url: str) -> None:
     seeded = seed_with_seats(database_url, slice_nodes=1)
 
     async def way(client: ReservationClient) -> None:
