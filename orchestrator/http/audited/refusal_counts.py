@@ -7,35 +7,31 @@ Refusals that are stored with their operations are not counted here: the quota o
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from berth.process.json_objects import JsonObject
+from orchestrator.http.audited.minutes import CountsByMinute
 
 ROWS_MAX: Final = 120
 """Rows of refusals that one caller has in a minute."""
 CALLERS_MAX: Final = 10_000
 """Callers that are counted in a minute; the refusals of all others share one place, and one row."""
-MINUTE: Final = timedelta(minutes=1)
 OTHERS: Final = "others"
 _OF_CALLER: Final = ("kind", "id", "role", "tenant", "user", "source")
 
 
-class RefusalCounts:
+class RefusalCounts(CountsByMinute):
     """Refusals of the present minute by caller, and rows of the minutes that are over and not taken yet."""
 
     def __init__(self) -> None:
-        self._minute: datetime | None = None
+        super().__init__()
         self._counts: dict[str, int] = {}
         self._callers: dict[str, JsonObject] = {}
-        self._complete: list[JsonObject] = []
 
     def admit(self, row: JsonObject, now: datetime) -> bool:
         """Whether the refusal of this row (see `record_requests`) is to be stored by itself; otherwise it is counted."""
-        minute = now.astimezone(UTC).replace(second=0, microsecond=0)
-        if minute != self._minute:
-            self._end_minute()
-            self._minute = minute
+        self._advance(now)
         caller = str(row["id"])
         if caller not in self._counts and len(self._counts) >= CALLERS_MAX:
             caller = OTHERS
@@ -47,27 +43,18 @@ class RefusalCounts:
             self._callers[caller] = _caller_of(row) if caller != OTHERS else {"kind": "stranger", "id": OTHERS}
         return False
 
-    def take(self, now: datetime, *, everything: bool = False) -> list[JsonObject]:
-        """The rows of minutes that are over at this time, or of all, at most once each."""
-        if self._minute is not None and (everything or now >= self._minute + MINUTE):
-            self._end_minute()
-        rows, self._complete = self._complete, []
-        return rows
-
-    def _end_minute(self) -> None:
-        if self._minute is None:
-            return
-        for caller, known in self._callers.items():
-            self._complete.append(
-                known
-                | {
-                    "at": self._minute.isoformat(), "action": "request.refuse", "subject": f"principals/{caller}",
-                    "status": 403, "code": "many_refusals", "detail": {"refusals": self._counts[caller] - ROWS_MAX},
-                }
-            )  # fmt: skip
-        self._minute = None
+    def _rows_of(self, minute: datetime) -> list[JsonObject]:
+        rows = [
+            known
+            | {
+                "at": minute.isoformat(), "action": "request.refuse", "subject": f"principals/{caller}",
+                "status": 403, "code": "many_refusals", "detail": {"refusals": self._counts[caller] - ROWS_MAX},
+            }
+            for caller, known in self._callers.items()
+        ]  # fmt: skip
         self._counts.clear()
         self._callers.clear()
+        return rows
 
 
 def _caller_of(row: JsonObject) -> JsonObject:

@@ -6,54 +6,42 @@ A stranger can cause any number of them, so they are never stored one by one (P1
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from berth.process.json_objects import JsonObject
+from orchestrator.http.audited.minutes import CountsByMinute
 
 SOURCES_MAX: Final = 1_000
 """Addresses that are counted separately in a minute; the refusals of all others are added up."""
 ROWS_MAX: Final = 100
 """Rows of a minute with an address, those with the most refusals; one more row has the sum of the rest."""
-MINUTE: Final = timedelta(minutes=1)
 
 
-class StrangerCounts:
+class StrangerCounts(CountsByMinute):
     """Refusals of the minutes that are not written yet."""
 
     def __init__(self) -> None:
-        self._minute: datetime | None = None
+        super().__init__()
         self._sources: Counter[str] = Counter()
         self._others = 0
-        self._complete: list[JsonObject] = []
 
     def note(self, source: str | None, now: datetime) -> None:
         """Count a refusal of a caller at this address, at this time (aware)."""
-        minute = now.astimezone(UTC).replace(second=0, microsecond=0)
-        if minute != self._minute:
-            self._end_minute()
-            self._minute = minute
+        self._advance(now)
         if source is None or (source not in self._sources and len(self._sources) >= SOURCES_MAX):
             self._others += 1
         else:
             self._sources[source] += 1
 
-    def take(self, now: datetime, *, everything: bool = False) -> list[JsonObject]:
-        """The rows of minutes that are over at this time, or of all, at most once each."""
-        if self._minute is not None and (everything or now >= self._minute + MINUTE):
-            self._end_minute()
-        rows, self._complete = self._complete, []
-        return rows
-
-    def _end_minute(self) -> None:
-        if self._minute is None:
-            return
+    def _rows_of(self, minute: datetime) -> list[JsonObject]:
         most = self._sources.most_common(ROWS_MAX)
         rest = self._others + self._sources.total() - sum(count for _, count in most)
         counted: list[tuple[str | None, int]] = [*most, (None, rest)] if rest else [*most]
-        self._complete += [_row(source, count, self._minute) for source, count in counted]
-        self._minute, self._others = None, 0
+        rows = [_row(source, count, minute) for source, count in counted]
+        self._others = 0
         self._sources.clear()
+        return rows
 
 
 def _row(source: str | None, count: int, minute: datetime) -> JsonObject:
